@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What rustc links a program for glibc with, and the static library that has the same in it.
+/// The libraries that rustc links a program for glibc with, each with its static counterpart.
 const LIBRARIES: [(&str, &str); 7] = [
     ("c", "libc.a"),
     ("dl", "libdl.a"),

@@ -44,7 +44,7 @@ impl Boundary {
 /// The answers that a point can give instead of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Injected {
-    /// Whether the request was carried out is not known.
+    /// The outcome of the request is not known.
     Unknown,
     /// It never reached the store.
     Unreachable,
@@ -52,7 +52,7 @@ pub enum Injected {
     NoSpace,
 }
 
-/// What happens at a point.
+/// The action at a point.
 #[derive(Debug, Clone)]
 enum Action {
     Kill,
@@ -63,12 +63,12 @@ enum Action {
     Error(Injected),
 }
 
-/// What the environment asks for.
+/// The requests of the environment.
 struct Plan {
     actions: HashMap<String, Action>,
     list: Option<PathBuf>,
     longest_lease: Option<Duration>,
-    /// How often each name was visited.
+    /// The number of visits of each name.
     visits: Mutex<HashMap<String, usize>>,
 }
 
@@ -94,7 +94,8 @@ pub fn visit(name: &str) -> Visit {
     Visit { name: name.to_owned(), number: count(name) }
 }
 
-/// How long a lease lives that is asked for, which is noted.
+/// Notes a new lease, and returns its life: `ttl`, but for leases of runs and tombstones no more than
+/// `METES_FAIL_LEASE`.
 #[must_use]
 pub fn lease(id: i64, ttl: Duration) -> Duration {
     note(&format!("lease {id}"));
@@ -103,7 +104,7 @@ pub fn lease(id: i64, ttl: Duration) -> Duration {
 }
 
 impl Visit {
-    /// Whether something is to happen there.
+    /// True if there is an action at this boundary.
     #[must_use]
     pub fn is_marked(&self, boundary: Boundary) -> bool {
         plan().actions.contains_key(&self.point(boundary.name()))

@@ -1,4 +1,4 @@
-//! Every bound in one place: how long a run may take, wait and retry, and how much it may ask.
+//! Every bound in one place: the times that a run may take, wait and retry, and the amounts that it may ask for.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ pub const GC_DEADLINE: Duration = Duration::from_secs(20);
 pub const CLI_DEADLINE: Duration = Duration::from_secs(60);
 /// All that `metes doctor` asks of etcd.
 pub const DOCTOR_DEADLINE: Duration = Duration::from_secs(3);
-/// How long it tries to reach an endpoint.
+/// The longest that it tries to reach an endpoint.
 pub const DOCTOR_UNREACHABLE: Duration = Duration::from_secs(1);
 /// The lease of the key that it writes.
 pub const DOCTOR_TTL: Duration = Duration::from_secs(10);
 
 /// The lease of a run: above every deadline of CNI, so it needs no keepalive.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
-/// How old a lease may be for another run of its node to begin with it: what is left is still above
-/// every deadline.
+/// The age up to which another run of its node may begin with a lease: the time that is left is still above every
+/// deadline.
 pub const LEASE_SHARED: Duration = Duration::from_secs(9);
 /// The longest lease that may fence a commit of an ADD. etcd makes one of [`LEASE_TTL`] longer where one and a half of
 /// its election timeout is more: 75 s at most ([`ELECTION_TIMEOUT_MAX`]).
@@ -37,7 +37,8 @@ pub const FENCE_MOST: Duration = Duration::from_secs(90);
 pub const TOMBSTONE_TTL: Duration = Duration::from_secs(15 * 60);
 /// [`LEASE_SHARED`] for tombstones.
 pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(5 * 60);
-/// How long a tombstone has to stand at least when it is put: longer than any ADD that began before it can commit.
+/// The least time that a tombstone must stand from its put. By its end, no ADD that began before it can commit any
+/// more.
 pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(10 * 60);
 /// The longest election timeout that etcd can be given.
 pub const ELECTION_TIMEOUT_MAX: Duration = Duration::from_secs(50);
@@ -47,34 +48,36 @@ pub const LEASES: u64 = 400_000;
 pub const LEASES_REVOKED: u64 = 1000;
 /// The leases that a new leader of etcd lets end in a second, where there are more.
 pub const LEASES_SPREAD: u64 = 750;
-/// How much longer than the cooldown a lease for cooling keys lives, so that the frees of a node can share it.
+/// The time that a lease for cooling keys lives beyond the cooldown, so that the frees of a node can share it.
 pub const COOLING_SHARED: Duration = Duration::from_secs(15);
-/// How old such a lease may be when a free is planned. What is left of [`COOLING_SHARED`] is for the commit itself.
+/// The age up to which such a lease is used when a free is planned. The rest of [`COOLING_SHARED`] is for the commit
+/// itself.
 pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
-/// For how long after a run has met others in a queue those of its node take a ticket without looking first.
+/// The time after a meeting of others in a queue in which the runs of a node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
 
-/// How many former names a machine remembers. A DEL reads under each of them.
+/// The number of former names that a machine remembers. A DEL reads under each of them.
 pub const FORMER_NAMES: usize = 4;
 
-/// How long a run tries to change the node's mark while others do. It holds the lock for less than a millisecond.
+/// The longest that a run tries to change the node's mark while others do. It holds the lock for less than a
+/// millisecond.
 pub const MARK_LOCK: Duration = Duration::from_millis(50);
-/// For how long a mark that does not decode is read again: another run may be overwriting it.
+/// The time for which a mark that does not decode is read again: another run may be overwriting it.
 pub const MARK_READ: Duration = Duration::from_millis(10);
 /// The pause between two tries of either.
 pub const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// How often a node writes again which ranges a configuration asks for.
+/// The time after which a node writes again the ranges that a configuration asks for.
 pub const ASKED_AGAIN: Duration = Duration::from_secs(10 * 60);
-/// For how long it is kept which ranges were asked for, if nobody holds an address of them.
+/// The time for which asked ranges are remembered, if nobody holds an address of them.
 pub const ASKED_FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
-/// How many scopes a node has hints for.
+/// The number of scopes that a node has hints for.
 pub const SCOPE_HINTS: usize = 64;
-/// How often an ADD reads what `auto` chooses before it looks further, if pools change meanwhile.
+/// The most reads of `auto`'s choice by one ADD before it looks further, if pools change meanwhile.
 pub const CHOICE_READS: usize = 3;
-/// How much of one scope is kept, in bytes in base64: more than a walk reads that finds an address.
+/// The size of the hints of one scope, in bytes in base64: more than a walk reads that finds an address.
 pub const SCOPE_HINTS_BYTES: usize = 96 << 10;
-/// For how long a node's runs look first in a scope after its hints were wrong. It doubles with each time.
+/// The time for which a node's runs look first in a scope after its hints were wrong. It doubles with each time.
 pub const MISS_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such time.
 pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -85,28 +88,28 @@ pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
 /// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after
 /// 1 s.
 pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
-/// How long a node's very first run waits for all endpoints to say of which etcd they are.
+/// The longest that a node's very first run waits for all endpoints to name their etcd.
 pub const WHO_THEY_ARE: Duration = Duration::from_millis(600);
 /// One attempt of a request.
 pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 /// The same for a listing of a walk: etcd counts all keys up to its end, a million in 0.4 s where it has nothing else
 /// to do.
 pub const WALK_ATTEMPT: Duration = Duration::from_secs(10);
-/// How long a run tries to reach an etcd of which no endpoint accepts a connection.
+/// The longest that a run tries to reach an etcd of which no endpoint accepts a connection.
 pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.
 pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
 
-/// How long a certificate and its key may not fit each other, for they are replaced one after the other. And how long a
-/// run tries where each endpoint refuses it for a reason that lasts.
+/// The time for which a certificate and its key may not fit each other, for they are replaced one after the other. Also
+/// the time for which a run tries where each endpoint refuses it for a reason that lasts.
 pub const REPLACEMENT: Duration = Duration::from_millis(500);
 /// The pause between two looks at them.
 pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest pause between two tries; every pause is random, from a tenth of it up.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
-/// How many commits a run tries where nobody queues before it queues itself, and how many a head that serves others
-/// loses before it stops.
+/// The number of commits that a run tries where nobody queues before it queues itself. Also the number of commits that
+/// a head loses while it serves others before it stops.
 pub const CLEAR_TRIES: u32 = 2;
 /// The longest pause after a lost race. It doubles with each race that a run loses.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
@@ -115,7 +118,8 @@ pub const RACE_PAUSE_WITH_TICKET: Duration = Duration::from_millis(100);
 /// The most that it comes to without one.
 pub const RACE_PAUSE_ALONE: Duration = Duration::from_secs(1);
 
-/// How long a waiter sees nothing move, at least, before it goes to the head from where it stands; at most twice that.
+/// The least time for which a waiter sees nothing move before it goes to the head from where it stands; at most twice
+/// that.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 /// The same in durable writes, where those are slow.
 pub const PATIENCE_LATENCIES: u32 = 4;
@@ -123,44 +127,44 @@ pub const PATIENCE_LATENCIES: u32 = 4;
 pub const PATIENCE_AT_MOST: Duration = Duration::from_secs(2);
 /// When a ticket is seen to vanish, the owner's record is seen so soon if the run was served.
 pub const SERVED_WITHIN: Duration = Duration::from_millis(20);
-/// For how long a run that has its own result serves others.
+/// The time for which a run that has its own result serves others.
 pub const HEAD_SERVES: Duration = Duration::from_millis(100);
-/// How much longer it takes at most to end that, where requests are slow.
+/// The most time that it takes beyond that to end, where requests are slow.
 pub const HEAD_ENDS: Duration = Duration::from_millis(500);
-/// How many tickets a head reads at once.
+/// The number of tickets that a head reads at once.
 pub const LINE_TICKETS: i64 = 200;
 /// The largest ticket, in bytes. A larger request is left out of it, and its run is not served by others.
 pub const TICKET_BYTES: usize = 4096;
 
-/// How long a run takes to remove its ticket on its way out.
+/// The longest that a run takes to remove its ticket on its way out.
 pub const LEAVE: Duration = Duration::from_millis(300);
-/// What DEL keeps in reserve to free without a ticket.
+/// The time that DEL keeps in reserve to free without a ticket.
 pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
-/// How long a run that has answered carries out what others spooled.
+/// The time for which a run that has answered carries out spooled entries of others.
 pub const DRAIN: Duration = Duration::from_millis(500);
-/// How many spooled entries it carries out.
+/// The number of spooled entries that it carries out.
 pub const DRAIN_ENTRIES: usize = 16;
-/// How many files of the spool a run reads at once, its own and those of others: 5 ms.
+/// The number of spool files that a run reads at once, its own and those of others: 5 ms.
 pub const SPOOL_READS: usize = 256;
-/// How many names of files it takes out of each folder. Those of the own owner are found among all.
+/// The number of file names that it takes out of each folder. Those of the own owner are found among all.
 pub const SPOOL_NAMES: usize = 16_384;
 
 /// etcd's default for `--max-txn-ops`.
 pub const TXN_OPS: usize = 128;
 /// etcd's default for `--max-request-bytes`, less room for the envelope.
 pub const REQUEST_BYTES: usize = 1_400_000;
-/// How large an answer may be: more than a listing of [`WALK_KEYS`] keys needs.
+/// The largest answer, in bytes: more than a listing of [`WALK_KEYS`] keys needs.
 pub const REPLY_BYTES: usize = 16 << 20;
-/// How many keys one listing returns.
+/// The number of keys that one listing returns.
 pub const LIST_KEYS: i64 = 1000;
 /// The same where speed matters more than memory, if their values fit into [`REPLY_BYTES`].
 pub const WALK_KEYS: i64 = 8 * LIST_KEYS;
-/// How many pages a run that found no free address compares with their reservations.
+/// The number of pages that a run without a free address compares with their reservations.
 pub const REPAIR_PAGES: u128 = 16;
-/// How often it does so: others may take what it finds, as long as there is something to take.
+/// The number of such repairs in one run: others may take the addresses that it finds, as long as there are some.
 pub const REPAIRS: u32 = 3;
-/// How many stray bits one repair clears: with two compares for each, they fill a transaction beside their pages and
-/// summaries.
+/// The number of stray bits that one repair clears: with two compares for each, they fill a transaction beside their
+/// pages and summaries.
 pub const REPAIR_BITS: usize = 46;
 
 /// A pass of the reconciler never finds this many orphans suspicious.

@@ -1,4 +1,4 @@
-//! What the pure engine costs: no etcd, no clock, no disk. Run with `cargo bench --bench engine`.
+//! The costs of the pure engine: no etcd, no clock, no disk. Run with `cargo bench --bench engine`.
 //!
 //! One ADD waits about a millisecond for etcd, so all of this together should stay well below a tenth of that. The
 //! mark: a scan of a full /12 through its summary takes less than 50 microseconds.
@@ -21,7 +21,7 @@ use metes::store::allot::{Allotment, Allotted, Refused};
 use metes::store::ask::{Ask, RunStamp};
 use metes::store::change::{Change, Step};
 use metes::store::fence::Fence;
-use metes::store::keys::{Bytes, Keys, LeaseId};
+use metes::store::keys::{Bytes, Keys, LeaseId, Scope};
 use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Entry, Found, Op, Reply};
 
@@ -59,13 +59,14 @@ fn bench_decide(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");
     for (what, store) in decide_cases() {
         let snapshot = store.read_all();
-        let is_full = matches!(store.decide(&snapshot), Ok(Step::Done(Allotted::Full { .. })));
+        let is_full = matches!(store.decide(&snapshot), Ok(Step::Done(Allotted::Full(_))));
         assert_eq!(is_full, what.starts_with("full"), "{what}");
         group.bench_function(what, |bencher| bencher.iter(|| store.decide(black_box(&snapshot))));
     }
     let store = Store::new("10.0.0.0/8");
     group.bench_function("first reads", |bencher| {
-        bencher.iter(|| black_box(&store.ask).first_reads(black_box(&store.keys)));
+        let nothing = Snapshot::default();
+        bencher.iter(|| Allotment::new(black_box(&store.ask), &store.keys).reads(black_box(&nothing)));
     });
     group.finish();
 }
@@ -175,9 +176,10 @@ fn decide_cases() -> Vec<(&'static str, Store)> {
     ]
 }
 
-/// What etcd would hold, and an ADD that reads it.
+/// The content of an imaginary etcd, and an ADD that reads it.
 struct Store {
     ask: Ask,
+    first_page: Page,
     keys: Keys,
     entries: BTreeMap<Bytes, Entry>,
     fence: Fence,
@@ -185,25 +187,23 @@ struct Store {
 
 impl Store {
     fn new(subnet: &str) -> Self {
-        let ask = ask(set(subnet));
+        let set = set(subnet);
+        let first_page = set.ranges()[0].first().page();
+        let ask = ask(set);
         let keys = Keys::new("/metes/");
         let fence = Fence::Lease { key: keys.fence(&owner().node), lease: LeaseId(7) };
-        let mut store = Self { ask, keys, entries: BTreeMap::new(), fence };
+        let mut store = Self { ask, first_page, keys, entries: BTreeMap::new(), fence };
         store.put(store.keys.meta(), Meta::first("0f".repeat(16)).encode());
         store
     }
 
-    fn first_page(&self) -> Page {
-        self.ask.wanted.sets[0].ranges()[0].first().page()
-    }
-
     fn put_page(&mut self, index: usize, bits: &Bits) {
-        let page = Page(self.first_page().0 + index as u128);
+        let page = Page(self.first_page.0 + index as u128);
         self.put(self.keys.page(&NetworkName::default(), page), bits.to_bytes());
     }
 
     fn put_summary(&mut self, bits: &Bits) {
-        let key = self.keys.summary(&NetworkName::default(), self.first_page().summary());
+        let key = self.keys.summary(&NetworkName::default(), self.first_page.summary());
         self.put(key, bits.to_bytes());
     }
 
@@ -223,7 +223,8 @@ impl Store {
     /// Adds all that the decision asks for, as round trips would.
     fn read_all(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
-        self.read(self.ask.first_reads(&self.keys).into_iter().map(Op::Get).collect(), &mut snapshot);
+        let first = Allotment::new(&self.ask, &self.keys).reads(&snapshot);
+        self.read(first.into_iter().map(Op::Get).collect(), &mut snapshot);
         for _ in 0..ROUNDS_MAX {
             match self.decide(&snapshot) {
                 Ok(Step::Read(ops)) => self.read(ops, &mut snapshot),
@@ -315,6 +316,6 @@ fn reservation() -> Reservation {
 
 fn owner_record() -> OwnerRecord {
     let held = Held::new(addr("10.0.0.1").ip(), Some(NetworkName::default()));
-    let scope = ask(set("10.0.0.0/8")).scope().as_str().to_owned();
+    let scope = Scope::of(&[set("10.0.0.0/8")], None).as_str().to_owned();
     OwnerRecord::new(vec![held], Some(start()), scope, labels())
 }

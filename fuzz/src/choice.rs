@@ -63,7 +63,7 @@ struct Run {
     last: Addr,
 }
 
-/// What stands in the store. Bits without a reservation may be left over there.
+/// The state of the store. It may have stray bits, without a reservation.
 #[derive(Debug, Default)]
 struct Held {
     reserved: Vec<Run>,
@@ -257,7 +257,7 @@ fn outcome(wishes: &[Wish<'_>], held: &Held) -> Outcome {
     panic!("no decision in {STEPS} steps");
 }
 
-/// Whoever commits a choice writes its pages, and a summary where one of them becomes full.
+/// A commit of a choice writes its pages, and a summary where one of them becomes full. So all of these must be known.
 fn check_known(picks: &[metes::pool::Pick], view: &View) {
     let mut after: BTreeMap<(NetworkName, Page), Bits> = BTreeMap::new();
     for pick in picks {
@@ -358,7 +358,7 @@ fn model(drafts: &[Draft], held: &Held) -> Outcome {
     Outcome::Chosen(chosen.into_values().collect())
 }
 
-/// What a set says of each address, and where a node begins that spreads.
+/// Checks the standing of each address in a set, and the address at which a node that spreads begins.
 fn check_set(set: &RangeSet, specs: &[RangeSpec]) {
     let any = specs.iter().any(|spec| bounds(spec).any(|address| is_assignable(spec, address)));
     for seed in [0, 1, u64::MAX] {

@@ -1,4 +1,4 @@
-//! What holds for every configuration that is accepted, and for every error that refuses one.
+//! The promises of every configuration that is accepted, and of every error that refuses one.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

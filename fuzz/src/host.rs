@@ -40,8 +40,8 @@ fn config(stdin: &[u8]) -> Option<Config> {
     Config::parse(&Request::parse(&environment, stdin).ok()?).ok()
 }
 
-/// Whether each address and both ends of each range lie together in one prefix of their network, and each pool is
-/// named.
+/// True if each address and both ends of each range lie together in one prefix of their network, and the settings name
+/// each of its pools.
 fn all_allowed(settings: &Settings, config: &Config) -> bool {
     if settings.pools_only && config.pools.is_none() {
         return false;

@@ -1,5 +1,5 @@
-//! What must be true for any input: one function for each way in which foreign bytes come in. libFuzzer looks for an
-//! input that breaks a promise (`hack/fuzz`). `tests/docs/corpus.rs` replays the inputs that it has found interesting.
+//! Promises for any input: one function for each way in which foreign bytes come in. libFuzzer looks for an input that
+//! breaks a promise (`hack/fuzz`). `tests/docs/corpus.rs` replays the inputs that it has found interesting.
 //!
 //! A function panics exactly if a promise is broken.
 

@@ -17,7 +17,7 @@ pub(super) fn node_files(data: &[u8]) {
     let (found, signed, written) = (place("found"), place("signed"), place("written"));
     fs::create_dir_all(found.join("spool")).expect("a folder");
     fs::create_dir_all(&signed).expect("a folder");
-    // What names neither a machine nor a cluster is of one that has none.
+    // A file that names neither a machine nor a cluster is of a node that has none.
     let identity = Identity::of("n1".parse().expect("a name"));
     put(&found.join("mark"), data);
     put(&signed.join("mark"), &[digest_hex(data).as_bytes(), b"\n", data].concat());
@@ -34,7 +34,7 @@ pub(super) fn node_files(data: &[u8]) {
     if let Some(hints) = ScopeHintFiles::new(&signed, &identity).read(&scope) {
         let files = ScopeHintFiles::new(&written, &identity);
         files.keep(&scope, &hints);
-        // What is too large is not kept.
+        // A file that would be too large is not kept.
         if let Some(again) = files.read(&scope) {
             assert_eq!(format!("{again:?}"), format!("{hints:?}"));
         }

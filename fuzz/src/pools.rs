@@ -8,7 +8,7 @@ pub(super) fn pools(data: &[u8]) {
     let Ok(pool) = serde_json::from_slice::<PoolDefinition>(data) else { return };
     let stored = PoolRecord::new(pool.clone()).encode();
     assert_eq!(PoolRecord::decode(&stored).map(|record| record.definition), Ok(pool.clone()));
-    // What `auto` chooses by has the pool if it is for somebody, and comes back.
+    // The record that `auto` chooses by has the pool if it is for somebody, and comes back.
     let changes = PoolChanges::of([&pool]);
     assert_eq!(changes.auto.len(), usize::from(pool.selector.is_some()));
     assert_eq!(PoolChanges::decode(&changes.encode()), Ok(changes));
@@ -19,7 +19,7 @@ pub(super) fn pools(data: &[u8]) {
     for (at, range) in all.iter().enumerate() {
         assert_eq!(range.network(), &pool.network);
         assert!(all[..at].iter().all(|other| other.last() < range.first() || range.last() < other.first()));
-        // What a range gives is the pool's, and what a gateway has is given to nobody.
+        // The addresses that a range gives are the pool's, and a gateway's address is given to nobody.
         let given = range.spans().iter().flat_map(|span| [span.first, span.last]);
         for address in given {
             let held = Held::new(address.ip(), Some(pool.network.clone()));

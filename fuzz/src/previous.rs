@@ -1,4 +1,4 @@
-//! What runtimes hand back: prevResult, and GC's list of valid attachments.
+//! The lists that runtimes hand back: prevResult, and GC's list of valid attachments.
 
 use metes::cni::Json;
 use metes::cni::previous::{prev_result_addresses, valid_attachments};

@@ -1,4 +1,4 @@
-//! What a runtime says: the variables, each with a zero byte after it, then stdin.
+//! The input of a runtime: the variables, each with a zero byte after it, then stdin.
 
 use metes::cni::{Environment, Request};
 use metes::config::{Config, IpamSettings, Settings};

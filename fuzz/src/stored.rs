@@ -1,4 +1,4 @@
-//! What etcd holds: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
+//! The content of etcd: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
 
 use metes::pool::asked::AskedRanges;
 use metes::pool::record::{

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::pool::record::{self, Owner};
+use metes::pool::record::{self, Owner, OwnerKind};
 use metes::pool::{Addr, NetworkName};
 use metes_reconciler::api::{Node, Phase, Pod};
 use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
@@ -150,8 +150,9 @@ impl Truth {
 
     fn reason(&self, holder: &Holder, graces: &Graces) -> Result<(Free, Duration, Keep), Keep> {
         let Some(record) = &holder.record else { return Err(Keep::Undecodable) };
-        if holder.owner.node.as_str().starts_with('@') {
-            return Err(Keep::SetAside);
+        match holder.owner.kind() {
+            OwnerKind::Container(_) => {}
+            OwnerKind::Aside(..) | OwnerKind::Unknown => return Err(Keep::SetAside),
         }
         match record.stamp {
             Stamp::Other => return Err(Keep::OtherCluster),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
-/// How long the authority is valid.
+/// The days for which the authority is valid.
 pub(crate) const AUTHORITY_DAYS: i64 = 3650;
 
 /// Puts metes and its host file on a node, and makes the certificates of its etcd

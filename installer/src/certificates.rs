@@ -30,19 +30,19 @@ struct Pair {
     key: String,
 }
 
-/// The file of a Secret that says what its certificate is. It saves reading the certificate itself.
+/// The file of a Secret that describes its certificate. It saves reading the certificate itself.
 const MADE: &str = "made.json";
 
-/// What a certificate was made as.
+/// The properties that a certificate was made with.
 #[derive(Debug, Serialize, Deserialize)]
 struct Made {
-    /// Whom it is for: names and addresses.
+    /// The names and addresses that it is for.
     names: Vec<String>,
     /// When it ends, in seconds since 1970 in UTC.
     not_after: i64,
 }
 
-/// Who a certificate is for.
+/// A certificate to make: its holder, and its use.
 struct Purpose<'a> {
     secret: &'static str,
     common_name: &'static str,
@@ -155,12 +155,12 @@ fn purposes<'a>(names: &'a [String], peers: &'a [String], webhook: &'a [String])
 }
 
 impl Purpose<'_> {
-    /// Whether the Secret in this folder has a certificate of this authority for the same names, and half of its days
+    /// True if the Secret in this folder has a certificate of this authority for the same names, and half of its days
     /// are left.
     fn is_good(&self, folder: &Path, authority: &Pair, days: i64) -> Result<bool, Failure> {
         let read = |name: &str| files::read_if_there(&folder.join(name));
         let (Some(ca), Some(made)) = (read("ca.crt")?, read(MADE)?) else { return Ok(false) };
-        // What does not decode was not made like this.
+        // A file that does not decode was not made like this.
         let Ok(made) = serde_json::from_slice::<Made>(&made) else { return Ok(false) };
         let half: Duration = Duration::days(days) / 2;
         let until = OffsetDateTime::now_utc() + half;

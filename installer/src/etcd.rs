@@ -1,11 +1,11 @@
-//! Runs one member of etcd, with a configuration of its own: what all members share, which of the endpoints it is, and
-//! how it begins.
+//! One member of etcd, run with a configuration of its own: the settings that all members share, its own endpoint, and
+//! the way it begins.
 //!
-//! A member belongs to its node: its name is the node's address, and its data is on the node. It does not matter which
-//! pod of the StatefulSet runs there, and no pod can start with the data of another member.
+//! A member belongs to its node: its name is the node's address, and its data is on the node. Any pod of the
+//! StatefulSet may run there, and no pod can start with the data of another member.
 //!
-//! How it begins is found out before each start of etcd. Where only the container starts again, its configuration is
-//! there already. If its data are, too, etcd starts with both, whatever has changed around it.
+//! Before each start of etcd this program finds out the way to begin. Where only the container starts again, its
+//! configuration is there already. If its data are, too, etcd starts with both, whatever has changed around it.
 
 use std::fs;
 use std::net::IpAddr;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Why a step failed.
+/// The reason why a step failed.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
@@ -13,7 +13,7 @@ impl Failure {
         Self(text.into())
     }
 
-    /// For `map_err`: what was tried, on which file, and what the error was.
+    /// For `map_err`: the attempt, the file, and the error.
     pub(crate) fn on(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.display().to_string();
         move |e| Self(format!("cannot {what} {path}: {e}"))

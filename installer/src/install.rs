@@ -1,4 +1,4 @@
-//! Keeps on a node what should be there: the plugin, the host file, and the certificates that it names.
+//! Keeps the node in its target state: the plugin, the host file, and the certificates that it names.
 //!
 //! A plugin may start between any two steps. So the order is: first a new folder of certificates, which nothing names
 //! yet; then the host file, which names it; then the plugin. A run that has read the older host file uses the older
@@ -23,10 +23,10 @@ pub(crate) const PLUGIN: &str = "metes";
 pub(crate) const HOST_FILE: &str = "metes.conf";
 pub(crate) const TLS_PREFIX: &str = "tls-";
 
-/// How long an older folder stays: longer than any run of the plugin.
+/// The time for which an older folder stays: longer than any run of the plugin.
 const OLD_FOLDER_STAYS: Duration = Duration::from_secs(600);
 
-/// What should be on the node, and where.
+/// The target state of the node: the files, and their places.
 struct Wanted {
     template: Template,
     files: Vec<Named>,
@@ -87,15 +87,15 @@ fn node_name(name: &str) -> Result<String, Failure> {
     Err(Failure::new(format!("the node's name {name:?} has characters that metes does not take")))
 }
 
-/// What a pass has to say.
+/// The news of a pass.
 pub(crate) struct Done {
-    /// What was changed.
+    /// The changes that were made.
     pub(crate) changes: Vec<String>,
-    /// Why the plugin may be in the wrong folder.
+    /// The reason why the plugin may be in the wrong folder.
     pub(crate) doubt: Option<String>,
 }
 
-/// Changes the node to what it should be.
+/// Brings the node into its target state.
 pub(crate) fn pass(arguments: &InstallArgs) -> Result<Done, Failure> {
     let wanted = Wanted::read(arguments)?;
     let doubt = runtime::judge(arguments)?;
@@ -124,7 +124,7 @@ pub(crate) fn pass(arguments: &InstallArgs) -> Result<Done, Failure> {
     Ok(Done { changes, doubt })
 }
 
-/// Fails unless the node is what it should be.
+/// Fails unless the node is in its target state.
 pub(crate) fn check(arguments: &InstallArgs) -> Result<(), Failure> {
     let wanted = Wanted::read(arguments)?;
     runtime::judge(arguments)?;

@@ -1,4 +1,4 @@
-//! What this program says: lines in the log of its pod.
+//! The lines that this program writes to the log of its pod.
 
 use std::io::{self, Write};
 

@@ -29,7 +29,7 @@ use failure::Failure;
 use log::{say, tell};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// How often the node is compared with what it should be.
+/// The pause between two comparisons of the node with its target state.
 const PAUSE: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn install_once(arguments: &InstallArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is on the node stays when this process is stopped, at any moment.
+/// The files on the node stay when this process is stopped, at any moment.
 fn install_for_ever(arguments: &InstallArgs) -> ! {
     let mut doubt = None;
     loop {

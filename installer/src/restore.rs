@@ -16,7 +16,7 @@ use crate::seat::Seat;
 use crate::snapshots::{digest, stamp};
 use crate::template::Template;
 
-/// How much of the digest is in the token.
+/// The number of characters of the digest in the token.
 const TOKEN: usize = 16;
 
 /// Says what it has done. The data that was there stays, under another name.

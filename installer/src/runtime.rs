@@ -1,4 +1,4 @@
-//! Where the container runtime of this node looks for plugins, by its own configuration.
+//! The folder in which the container runtime of this node looks for plugins, by its own configuration.
 //!
 //! A plugin in another folder never runs, so the installer refuses to put it there. If the configuration cannot be
 //! found or read, the installer says so and goes on.

@@ -15,7 +15,7 @@ use crate::files;
 
 const BEGIN: &str = "etcd-";
 const END: &str = ".db";
-/// How much of a snapshot is in memory at a time.
+/// The part of a snapshot that is in memory at a time, in bytes.
 const PIECE: usize = 1 << 16;
 
 /// Keeps a new snapshot, removes the oldest, and lists what is there, the newest first.
@@ -67,7 +67,7 @@ fn snapshots(folder: &Path) -> Result<Vec<(String, u64)>, Failure> {
     Ok(found)
 }
 
-/// Whether this program gave the name. A copy that somebody has made is never removed.
+/// True if this program gave the name. A copy that somebody has made is never removed.
 fn is_ours(name: &str) -> bool {
     let time = name.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(END));
     time.is_some_and(|time| {
@@ -87,7 +87,7 @@ pub(crate) fn digest(path: &Path) -> Result<String, Failure> {
     Ok(said.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What the end of the file says, and what the file is.
+/// The digest at the end of the file, and the digest of the rest; both empty if the file has no more than a digest.
 fn digests(path: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();

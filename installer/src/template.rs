@@ -13,7 +13,7 @@ use crate::failure::Failure;
 const FILES_IN_ETCD: [&str; 4] = ["ca_file", "cert_file", "key_file", "password_file"];
 const FILES_BESIDE: [&str; 3] = ["etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file"];
 
-/// What manifests/base/metes.conf has before it is edited.
+/// The value in manifests/base/metes.conf before it is edited.
 const UNEDITED: &str = "change-me";
 
 /// The host file of all nodes.

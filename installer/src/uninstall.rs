@@ -14,7 +14,7 @@ use crate::install::{HOST_FILE, Names, PLUGIN, installed_names, tls_folders};
 
 /// The value of `metes list --cluster` for records without a cluster.
 const NO_CLUSTER: &str = "-";
-/// How many owners a refusal names.
+/// The most owners that a refusal names.
 const NAMED_MAX: usize = 5;
 
 /// Removes everything, the host file last: while it is there, a removal that was interrupted can go on.
@@ -86,7 +86,7 @@ fn refuse(held: &[String]) -> Result<(), Failure> {
     )))
 }
 
-/// What the node holds: one text for each address.
+/// The addresses that the node holds, one text for each.
 fn held_on(metes: &Path, host_file: &Path, node: &str, cluster: &str) -> Result<Vec<String>, Failure> {
     let output = Command::new(metes)
         .arg("--config")

@@ -1,4 +1,4 @@
-//! What the reconciler asks the Kubernetes API, and how the API can fail.
+//! The reconciler's questions to the Kubernetes API, and the API's failures.
 //!
 //! The interface is narrow, so that a model can replace it in tests for which a real cluster is not enough.
 
@@ -37,7 +37,7 @@ pub trait Api {
     ) -> impl Future<Output = Result<Option<(Pod, Phase)>, ApiError>>;
 }
 
-/// Which pods to list.
+/// The pods to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodFilter {
     /// Every pod.
@@ -46,7 +46,7 @@ pub enum PodFilter {
     Finished,
 }
 
-/// Whether the API lists ResourceClaims for this program.
+/// The API's answer to a listing of ResourceClaims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimList {
     /// All of them were shown.
@@ -55,7 +55,7 @@ pub enum ClaimList {
     Withheld,
 }
 
-/// Whether a pod may have running containers.
+/// The phase of a pod, as far as it tells if the pod may have running containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Pending, Running, Unknown, or a phase that this program does not know.
@@ -72,7 +72,7 @@ impl Phase {
     }
 }
 
-/// Which pod it is.
+/// A pod's names, and its state for multus.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pod {
     /// Its namespace.
@@ -85,7 +85,7 @@ pub struct Pod {
     pub static_uids: Vec<String>,
     /// The interfaces that multus wrote down for it, as they stand there.
     pub network_status: Option<String>,
-    /// Whether its interfaces may change at any moment: it is being deleted, or its sandbox is missing.
+    /// True if its interfaces may change at any moment: it is being deleted, or its sandbox is missing.
     pub is_in_flux: bool,
 }
 
@@ -97,14 +97,14 @@ impl Pod {
     }
 }
 
-/// What is known of a node.
+/// A node, and the state that it reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// Its name.
     pub name: String,
-    /// Whether its kubelet reports that it works.
+    /// True if its kubelet reports that it works.
     pub ready: bool,
-    /// Whether an administrator declares, by the taint node.kubernetes.io/out-of-service, that its machine is off.
+    /// True if an administrator declares, by the taint node.kubernetes.io/out-of-service, that its machine is off.
     pub out_of_service: bool,
     /// The id of its present boot; empty if it never reported one.
     pub boot: String,
@@ -114,19 +114,19 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the Kubernetes API failed to {asked}: {why}")]
 pub struct ApiError {
-    /// What was asked, for example "list pods".
+    /// The request, for example "list pods".
     pub asked: String,
-    /// What came instead of an answer.
+    /// The event that came instead of an answer.
     pub why: String,
 }
 
 impl ApiError {
-    /// Whether the API has nothing at that path: of a listing, that it does not know the kind.
+    /// True if the API has nothing at that path. For a listing: the API does not know the kind.
     pub(crate) fn is_not_found(&self) -> bool {
         self.why.starts_with("404 ")
     }
 
-    /// Whether the API does not let this program see it.
+    /// True if the API does not let this program see it.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.why.starts_with("403 ")
     }

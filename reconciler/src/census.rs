@@ -1,5 +1,5 @@
-//! Who holds addresses: every owner record, read at one revision. Of each record only what the verdict needs is kept,
-//! because there may be a hundred thousand of them.
+//! The census of holders: every owner record, read at one revision. Only the part of a record that the verdict needs is
+//! kept, because there may be a hundred thousand records.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -18,7 +18,8 @@ use crate::held::HeldAddresses;
 use crate::holder::{Holder, OwnerFacts, Stamp};
 use crate::world::Nodes;
 
-/// How many owners of an earlier boot are looked up at once. After a power cut all owners may be of an earlier boot.
+/// The number of owners of an earlier boot that are looked up at once. After a power cut all owners may be of an
+/// earlier boot.
 const TOGETHER: usize = 100;
 
 /// Every owner at one revision.
@@ -28,7 +29,7 @@ pub struct Census {
     pub holders: Vec<Holder>,
     /// The revision.
     pub revision: i64,
-    /// What they hold, for whichever pods.
+    /// The addresses that they hold, for whichever pods.
     pub held: HeldAddresses,
     /// Each boot's id, stored once.
     boots: BTreeSet<Rc<str>>,
@@ -106,7 +107,7 @@ impl Census {
     }
 }
 
-/// Whether a younger sandbox of its pod has replaced each owner.
+/// One answer for each owner: true if a younger sandbox of its pod has replaced it.
 async fn are_replaced<K: Kv>(session: Session<'_, K>, owners: &[&Owner]) -> Result<Vec<bool>, Failure> {
     let keys = session.keys;
     let mut snapshot = Snapshot::default();

@@ -9,26 +9,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metes::limits;
 use metes::pool::record::{
     Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, VERSION,
 };
 use metes::pool::{Addr, NetworkName};
 use metes::store::builder::{self, BitChanges, Builder};
 use metes::store::change::{Change, Commit, Step};
-use metes::store::drive::{Driver, Stopped};
+use metes::store::drive::{Driver, OutOfTime, Stopped};
 use metes::store::fence::Fence;
 use metes::store::free;
 use metes::store::keys::{Bytes, Keys, Scope};
 use metes::store::kv::{Failure, Kv};
 use metes::store::line::Line;
 use metes::store::meta;
-use metes::store::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, TicketLease};
+use metes::store::policy::Policy;
 use metes::store::session::Session;
 use metes::store::snapshot::{BadRecord, Snapshot};
 use metes::store::txn::{Entry, Op};
 
-/// What one owner is to hold.
+/// The addresses that one owner is to hold.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The owner.
@@ -41,14 +40,14 @@ pub struct Claim {
     pub labels: Labels,
     /// For people, on each reservation.
     pub created_at: String,
-    /// What keeps ADD from handing out anything.
+    /// The state of the store in which ADD hands out nothing.
     pub under: Under,
     /// Owners that were judged to be gone, with the revisions of the records that were judged. If one of them holds a
     /// claimed address, everything that it holds is freed. This includes an older owner of the claim's own pod.
     pub gone: Vec<Gone>,
 }
 
-/// What keeps ADD from handing out anything while claims are made.
+/// A state of the store in which ADD hands out nothing while claims are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Under {
     /// The store may have gone back in time.
@@ -104,16 +103,16 @@ impl Together {
     }
 }
 
-/// What a claim has written.
+/// The changes that a claim has written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
-    /// What was not reserved for this pod before.
+    /// The addresses that were not reserved for this pod before.
     pub held: Vec<Held>,
     /// The owners that were freed for it.
     pub replaced: Vec<Owner>,
 }
 
-/// Why an address cannot be claimed.
+/// An address that cannot be claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The address.
@@ -122,7 +121,7 @@ pub struct Conflict {
     pub why: Why,
 }
 
-/// What stands in the way of a claim.
+/// An obstacle to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     /// Another owner.
@@ -136,7 +135,7 @@ pub enum Why {
     },
     /// A reservation whose owner has no record that lists it.
     NoRecord {
-        /// Whom the reservation names.
+        /// The owner that the reservation names.
         owner: Owner,
         /// The pod that it names.
         pod: Pod,
@@ -149,7 +148,7 @@ pub enum Why {
     TooMany,
 }
 
-/// Why the result of a claim is not known, or why no claim can be made at all.
+/// A claim whose result is not known, or that cannot be made at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// The store failed. Repeating the claim does no harm.
@@ -164,6 +163,9 @@ pub enum ClaimError {
     /// The store was written by newer programs.
     #[error("the store is for writers of version {0} or newer, and this one is of version {VERSION}")]
     Newer(u32),
+    /// There was no time left. Repeating the claim does no harm.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
 }
 
 /// Carries out a claim. It may be repeated: the repetition finds everything present.
@@ -174,7 +176,7 @@ pub async fn claim<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Clai
     Ok(claim_all(session, std::slice::from_ref(claim)).await?.alone())
 }
 
-/// What a claim would result in. It is read without a ticket and without regard to [`Under`], and nothing is written.
+/// Foresees the result of a claim. It reads without a ticket and without regard to [`Under`], and writes nothing.
 ///
 /// # Errors
 /// [`ClaimError`]
@@ -198,17 +200,7 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
         claims.judge_meta(&seen)?;
         return Ok(ended);
     }
-    let policy = Policy {
-        fencing: FencePolicy::Ticket,
-        lease: LeasePolicy { used: LeaseUse::ForTicket, ttl: limits::LEASE_TTL, shared: None },
-        tickets: TicketLease::OfCommits,
-        is_crowded: false,
-        wait_until: session.until,
-        witness: None,
-        remembered: None,
-        is_wanted: &|| true,
-    };
-    Ok(Driver::new(session, policy).run(&mut claims).await?)
+    Ok(Driver::new(session, Policy::claim(session.until)).run(&mut claims).await?)
 }
 
 /// Like [`foresee`], for [`claim_all`].
@@ -226,7 +218,7 @@ pub async fn foresee_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Re
     })
 }
 
-/// What must be made, or the result if nothing must be made.
+/// The changes to be made, or the result if no change must be made.
 async fn look<K: Kv>(
     session: Session<'_, K>,
     claims: &Claims<'_>,
@@ -243,13 +235,12 @@ async fn look<K: Kv>(
 
 impl From<Stopped<Together, ClaimError>> for ClaimError {
     fn from(stopped: Stopped<Together, ClaimError>) -> Self {
-        let over = |text: &str| ClaimError::Store(Failure::Unreachable(text.into()));
         match stopped {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
-            Stopped::OutOfTime => over("the time for this claim is over"),
+            Stopped::OutOfTime => OutOfTime.into(),
             Stopped::Suspect(_) | Stopped::TooOld(_) | Stopped::OtherUsed(_) => {
-                over("a claim compares no high-water mark and makes no meta")
+                unreachable!("without a witness nobody doubts the store, and a claim founds none")
             }
         }
     }
@@ -378,7 +369,7 @@ impl Claim {
         Ok(Ok(making))
     }
 
-    /// Whether both have the same entries in the pod index.
+    /// True if both have the same entries in the pod index.
     fn shares_index(&self, owner: &Owner, record: &OwnerRecord) -> bool {
         (&owner.cluster, &owner.ifname, &record.labels.pod.uid)
             == (&self.owner.cluster, &self.owner.ifname, &self.labels.pod.uid)
@@ -433,8 +424,9 @@ impl Claim {
         Ok(Standing::InTheWay(Why::Holder { owner, record, revision }))
     }
 
-    /// A free address must still be free, and a held address must still have the same holder.
-    /// Whether it is known which addresses cool, as of when their reservations were read. A free may come in between.
+    /// True if the cooling keys of its addresses were read no earlier than their reservations. A free may come in
+    /// between.
+    /// between.
     fn knows_cooling(&self, keys: &Keys, snapshot: &Snapshot) -> bool {
         self.reserved().all(|(network, address)| {
             let read_at = snapshot.read_at(&keys.ip(network, address));
@@ -442,6 +434,7 @@ impl Claim {
         })
     }
 
+    /// A free address must still be free, and a held address must still have the same holder.
     fn reserve(
         &self,
         keys: &Keys,
@@ -470,7 +463,7 @@ impl Claim {
         }
     }
 
-    /// What the owner already holds stays first.
+    /// The addresses that the owner already holds stay first.
     fn put_owner(&self, keys: &Keys, making: &Making, builder: &mut Builder<'_>) {
         let own = keys.owner(&self.owner);
         builder.unchanged(own.clone());
@@ -596,7 +589,7 @@ impl<'a> Claims<'a> {
         base
     }
 
-    /// Finds the owner of each claimed address, and what follows from that.
+    /// Finds the owner of each claimed address, and its consequence.
     fn judge(&self, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
         let keys = self.keys;
         let missing: Vec<Bytes> = self.base_keys().into_iter().filter(|key| !snapshot.knows(key)).collect();
@@ -661,18 +654,18 @@ impl<'a> Claims<'a> {
             unread.extend(claim.put_index(keys, snapshot, making, &freed, &mut builder)?);
         }
         changes.plan(keys, &mut builder);
-        let txn = match builder.finish() {
-            Ok(txn) if unread.is_empty() => txn,
+        let planned = match builder.planned() {
+            Ok(planned) if unread.is_empty() => planned,
             Ok(_) => return Ok(Step::read(unread)),
             Err(missing) => return Ok(Step::read(missing.into_iter().chain(unread).collect())),
         };
         let (index, held) = first_made(&all);
-        if !txn.fits() {
+        if !planned.txn.fits() {
             return Ok(Step::Done(Together::conflict(index, held, Why::TooMany)));
         }
         let proof = keys.owner(&self.all[index].owner);
         let made = all.into_iter().map(Made::from).collect();
-        Ok(Step::Commit(Commit { txn, done: Some(Together::Made(made)), proof }))
+        Ok(Step::Commit(Commit::new(planned, Some(Together::Made(made)), proof)))
     }
 
     /// Frees all that an owner holds, except for the addresses that change hands. Keys that are written again are not

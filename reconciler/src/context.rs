@@ -1,4 +1,4 @@
-//! What every run (a pass, an adoption or an import) has: the store, this cluster, and its Kubernetes.
+//! The parts that every run (a pass, an adoption or an import) has: the store, this cluster, and its Kubernetes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use tokio::time::Instant;
 use crate::claim::{Claim, ClaimError, Claimed, Together, claim, claim_all, foresee, foresee_all};
 use crate::error::RunError;
 
-/// How many owners are written at the same time. Each takes a few round trips and a ticket in a queue.
+/// The number of owners that are written at the same time. Each takes a few round trips and a ticket in a queue.
 pub(crate) const AT_ONCE: usize = 8;
-/// How long writing one owner may take.
+/// The longest time for writing one owner.
 const OWNER_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What every run has.
+/// The parts that every run has.
 pub struct Context<'a, K, A> {
     /// The store, and the time by which the run must end.
     pub session: Session<'a, K>,

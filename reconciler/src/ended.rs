@@ -1,11 +1,11 @@
-//! How a pass ended, for the metrics, the server and the exit code.
+//! The end of a pass, for the metrics, the server and the exit code.
 
 use std::time::{Duration, SystemTime};
 
 use crate::pass::PassError;
 use crate::report::PassReport;
 
-/// Why a pass did not do all that it should.
+/// A pass that did not do all that it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
     /// It could not begin: something on this machine cannot be used.
@@ -17,7 +17,7 @@ pub enum Trouble {
 }
 
 metes::named_enum! {
-    /// How a pass ended.
+    /// The result of a pass that has ended.
     pub enum PassOutcome {
         /// All was done.
         Success = "success",
@@ -37,7 +37,7 @@ pub struct Ended {
     pub report: PassReport,
     /// Why it did not do all that it should.
     pub trouble: Option<Trouble>,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
     /// When it ended.
     pub at: SystemTime,
@@ -55,7 +55,7 @@ impl Ended {
         }
     }
 
-    /// How it ended.
+    /// The result, in one word.
     #[must_use]
     pub fn outcome(&self) -> PassOutcome {
         match &self.trouble {

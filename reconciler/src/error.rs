@@ -1,7 +1,9 @@
-//! Why a run of any kind ends early. Each kind of run says itself what this means and what to do.
+//! The errors that end a run of any kind early. Each kind of run adds their meaning and the remedy.
 
 use std::time::Duration;
 
+use metes::audit::accept::BeginError;
+use metes::store::drive::OutOfTime;
 use metes::store::keys::Keys;
 use metes::store::kv::Failure;
 use metes::store::prefix::MetaError;
@@ -11,7 +13,7 @@ use metes::store::snapshot::BadRecord;
 use crate::api::ApiError;
 use crate::claim::ClaimError;
 
-/// Why a run of any kind ends early.
+/// The early end of a run of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// Kubernetes.
@@ -20,6 +22,9 @@ pub enum RunError {
     /// etcd.
     #[error("{}; {}", .0, .0.remedy())]
     Store(#[from] Failure),
+    /// There was no time left for one owner, or for the meta.
+    #[error("{}; {}", .0, OutOfTime::REASONS)]
+    OutOfTime(#[from] OutOfTime),
     /// A record that every run relies on does not decode.
     #[error("stored state cannot be decoded: {0}")]
     Bad(#[from] BadRecord),
@@ -47,7 +52,7 @@ pub enum RunError {
         /// The key that holds the registered UID.
         key: String,
     },
-    /// Out of time: what took too long, and how long it may take.
+    /// The run took too long: what it is, and how long it may take.
     #[error("{} took longer than {}", .0, humantime::format_duration(*.1))]
     Timeout(&'static str, Duration),
 }
@@ -63,6 +68,7 @@ impl RunError {
             ClaimError::Store(failure) => Some(RunError::Store(failure)),
             ClaimError::Bad(bad) => Some(RunError::Bad(bad)),
             ClaimError::Newer(version) => Some(RunError::Newer(version)),
+            ClaimError::OutOfTime(late) => Some(RunError::OutOfTime(late)),
             ClaimError::InService => None,
         }
     }
@@ -73,6 +79,16 @@ impl From<FreeError> for RunError {
         match e {
             FreeError::Store(failure) => RunError::Store(failure),
             FreeError::Bad(bad) => RunError::Bad(bad),
+            FreeError::OutOfTime(late) => RunError::OutOfTime(late),
+        }
+    }
+}
+
+impl From<BeginError> for RunError {
+    fn from(e: BeginError) -> Self {
+        match e {
+            BeginError::Meta(why) => why.into(),
+            BeginError::OutOfTime(late) => RunError::OutOfTime(late),
         }
     }
 }

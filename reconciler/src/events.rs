@@ -15,11 +15,11 @@ use crate::lacking::LackingAddress;
 use crate::report::FreedOwner;
 use crate::verdict::is_named;
 
-/// How many events one pass sends.
+/// The most events that one pass sends.
 const AT_MOST: usize = 100;
-/// How many are sent at the same time.
+/// The number that is sent at the same time.
 const AT_ONCE: usize = 8;
-/// How long sending all of them may take.
+/// The longest time for sending all of them.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// The longest note that the API server accepts, in bytes.
 const MESSAGE_MAX: usize = 1024;

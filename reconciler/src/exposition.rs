@@ -43,7 +43,7 @@ impl Exposition {
         }
     }
 
-    /// What stands before the samples of a metric: its help and its type.
+    /// The lines before the samples of a metric: its help and its type.
     pub fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing into a String does not fail.
         let _ = writeln!(self.0, "# HELP {name} {}\n# TYPE {name} {kind}", escaped(help, false));

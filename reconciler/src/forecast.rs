@@ -1,9 +1,10 @@
-//! When addresses will have run out: a straight line through what was held in the last hour. Pure.
+//! A forecast of the time at which addresses will have run out: a straight line through the held addresses of the last
+//! hour. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What is older does not count.
+/// Older samples do not count.
 const WINDOW: Duration = Duration::from_secs(3600);
 /// A sample is taken if the last one is at least so old, so that frequent passes cost no memory.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -12,18 +13,18 @@ const SPAN_MIN: Duration = Duration::from_secs(600);
 /// Fewer samples than this say nothing.
 const SAMPLES_MIN: usize = 5;
 
-/// How many addresses there were, at one moment.
+/// The numbers of addresses at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fill {
-    /// How many can be given, held or not.
+    /// The addresses that can be given, held or not.
     pub size: u128,
-    /// How many are held.
+    /// Those that are held.
     pub held: usize,
-    /// How many are free.
+    /// Those that are free.
     pub free: u128,
 }
 
-/// What was held in the last hour. Moments are the time since one start.
+/// The numbers of held addresses in the last hour. Moments are the time since one start.
 #[derive(Debug, Clone, Default)]
 pub struct Trend {
     samples: VecDeque<(Duration, usize)>,
@@ -31,8 +32,8 @@ pub struct Trend {
 }
 
 impl Trend {
-    /// Takes what there is at a moment, which comes after those that were taken before. If the size changes, all that
-    /// was held before says nothing.
+    /// Takes the numbers at a moment, which comes after those taken before. If the size changes, all earlier numbers
+    /// say nothing.
     pub fn take(&mut self, at: Duration, fill: Fill) {
         if fill.size != self.last.size {
             self.samples.clear();
@@ -46,7 +47,7 @@ impl Trend {
         }
     }
 
-    /// In how many seconds nothing will be free: 0 if nothing is free now; none if less and less is held, if about the
+    /// The seconds until nothing will be free: 0 if nothing is free now; none if less and less is held, if about the
     /// same is held, or if too little is known.
     #[must_use]
     pub fn full_in_seconds(&self) -> Option<f64> {
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(after([1000]), Some(0.0));
         assert_eq!(after(vec![1000; 60]), Some(0.0));
         assert_eq!(after((0..60).map(|_| 999).chain([1000])), Some(0.0));
-        // What gives nothing is not full.
+        // A pool that gives nothing is not full.
         let mut trend = Trend::default();
         trend.take(MINUTE, Fill { size: 0, held: 0, free: 0 });
         assert_eq!(trend.full_in_seconds(), None);

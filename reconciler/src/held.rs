@@ -1,4 +1,4 @@
-//! Which addresses are held for which pods, in a few bytes for each. Pure.
+//! The held addresses and their pods, in a few bytes for each. Pure.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +22,7 @@ impl HeldAddresses {
         self.digests.insert(digest);
     }
 
-    /// Whether an address is held for a pod.
+    /// True if an address is held for a pod.
     #[must_use]
     pub fn has(&self, address: Addr, pod: &Pod) -> bool {
         let is_for = |name: &str| self.digests.contains(&self.hasher.hash_one((address, name)));

@@ -1,9 +1,9 @@
-//! What the verdict needs to know of an owner that holds addresses.
+//! The owners that hold addresses, with the facts that the verdict needs.
 
 use std::rc::Rc;
 
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Owner, Pod};
+use metes::pool::names::{ClusterName, ContainerKind};
+use metes::pool::record::{Owner, OwnerKind, Pod};
 
 /// An owner with its record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,39 +17,35 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Whether it belongs to a ResourceClaim. A DRA driver for networks calls the plugin with the claim's UID as
-    /// container id, and with the name of one pod that the claim is reserved for. A runtime's own container ids are not
-    /// UUIDs.
+    /// True if it belongs to a ResourceClaim; see [`ContainerKind::Claim`].
     #[must_use]
     pub fn is_of_claim(&self) -> bool {
         let names_a_pod = |record: &OwnerFacts| record.pod.uid.is_none() && !record.pod.is_unknown();
-        self.record.as_ref().is_some_and(names_a_pod) && is_uuid(self.owner.container_id.as_str())
+        match self.owner.kind() {
+            OwnerKind::Container(ContainerKind::Claim) => self.record.as_ref().is_some_and(names_a_pod),
+            OwnerKind::Container(
+                ContainerKind::Runtime | ContainerKind::Adopted | ContainerKind::Imported,
+            )
+            | OwnerKind::Aside(..)
+            | OwnerKind::Unknown => false,
+        }
     }
 }
 
-/// Whether a container id is a UUID, as a claim's UID is.
-pub(crate) fn is_uuid(text: &str) -> bool {
-    let is_hyphen_where_due = |(at, byte): (usize, u8)| match at {
-        8 | 13 | 18 | 23 => byte == b'-',
-        _ => byte.is_ascii_hexdigit(),
-    };
-    text.len() == 36 && text.bytes().enumerate().all(is_hyphen_where_due)
-}
-
-/// What the verdict needs of an owner record.
+/// The facts of an owner record that the verdict needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerFacts {
-    /// Which cluster's pods decide about it.
+    /// The cluster whose pods decide about it.
     pub stamp: Stamp,
     /// Its pod, if it is known.
     pub pod: Pod,
     /// The boot that it was reserved in; none in adopted records.
     pub boot: Option<Rc<str>>,
-    /// Whether the pod index names another owner in every network in which it holds an address.
+    /// True if the pod index names another owner in every network in which it holds an address.
     pub replaced: bool,
 }
 
-/// Which cluster's pods can decide about a record.
+/// The cluster whose pods can decide about a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamp {
     /// This cluster's.
@@ -61,7 +57,7 @@ pub enum Stamp {
 }
 
 impl Stamp {
-    /// What the cluster's name on a record means in the cluster `ours`.
+    /// The meaning of the cluster's name on a record, in the cluster `ours`.
     #[must_use]
     pub fn of(stamped: Option<&ClusterName>, ours: &ClusterName) -> Self {
         match stamped {

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use metes::pool::NetworkName;
-use metes::pool::record::{Owner, OwnerRecord, Record};
+use metes::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
 use metes::store::free::Freed;
 use metes::store::keys::{Bytes, Key};
 use metes::store::kv::{Failure, Kv};
@@ -18,7 +18,7 @@ use metes::store::walk::walk;
 
 use crate::context::Context;
 
-/// What a pass found of holds.
+/// The numbers of holds that a pass found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HoldCounts {
     /// Addresses that are set aside.
@@ -33,11 +33,11 @@ type FoundHold = (Owner, i64);
 /// Frees each hold whose time is over, except in `doubtful` networks.
 ///
 /// # Errors
-/// [`Failure`]; what was freed until then stays freed.
+/// [`FreeError`], not for a record; what was freed until then stays freed.
 pub(crate) async fn end_holds<K: Kv, A>(
     context: Context<'_, K, A>,
     doubtful: &BTreeSet<NetworkName>,
-) -> Result<HoldCounts, Failure> {
+) -> Result<HoldCounts, FreeError> {
     let session = context.session;
     let see = |found: &mut Vec<(FoundHold, bool)>, entry: Entry| {
         if let Ok(Key::Owner(owner)) = session.keys.parse(&entry.key) {
@@ -54,7 +54,10 @@ pub(crate) async fn end_holds<K: Kv, A>(
     }
     let lasting = lasting(session).await?;
     for (owner, revision) in timed {
-        let Some((network, address)) = owner.set_aside() else { continue };
+        let (network, address) = match owner.kind() {
+            OwnerKind::Aside(network, address) => (network, address),
+            OwnerKind::Container(_) | OwnerKind::Unknown => continue,
+        };
         if doubtful.contains(&network) || lasting.contains(&session.keys.hold(&network, address)) {
             continue;
         }
@@ -70,7 +73,7 @@ pub(crate) async fn end_holds<K: Kv, A>(
             }
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => {}
             Err(FreeError::Bad(bad)) => tracing::warn!(%bad, "a hold cannot be ended"),
-            Err(FreeError::Store(failure)) => return Err(failure),
+            Err(why @ (FreeError::Store(_) | FreeError::OutOfTime(_))) => return Err(why),
         }
     }
     Ok(counts)

@@ -1,4 +1,4 @@
-//! Which cluster has a name: two clusters that share a store never share a name.
+//! The registration of a cluster under its name: two clusters that share a store never share a name.
 
 use metes::pool::record::{ClusterId, Record};
 use metes::store::kv::Kv;

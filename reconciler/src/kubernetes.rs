@@ -19,9 +19,9 @@ use serde::{Deserialize, Deserializer};
 use crate::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
 use crate::object::{Condition, Metadata, PodObject};
 
-/// How long it may take to open one connection.
+/// The longest time for opening one connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long one answer may take.
+/// The longest time for one answer.
 const ANSWER: Duration = Duration::from_secs(30);
 /// The path of the API of NetworkAttachmentDefinitions.
 const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
@@ -43,7 +43,7 @@ impl Kubernetes {
     /// Prepares to speak to the cluster that `kubeconfig` names, otherwise to the one that KUBECONFIG names, otherwise
     /// to the one that this program runs in. Nothing is sent before the first request.
     ///
-    /// `page_size`: how many objects one answer may hold.
+    /// `page_size`: the number of objects that one answer may hold.
     ///
     /// # Errors
     /// [`ApiError`] if there is no configuration that can be used.
@@ -204,7 +204,7 @@ impl Kubernetes {
     }
 }
 
-/// How much of each object a listing contains.
+/// The part of each object that a listing contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
     /// All of it.
@@ -306,7 +306,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
     }
 }
 
-/// Whether the object itself is missing, and not the page, the API or the way to it. A wrong proxy or load balancer
+/// True if the object itself is missing, and not the page, the API or the way to it. A wrong proxy or load balancer
 /// also answers 404.
 fn is_missing(status: &Status, name: &str) -> bool {
     let is_it = status.details.as_ref().is_some_and(|details| details.name == name);

@@ -1,18 +1,18 @@
-//! Addresses that running pods report and that the store lacks: it has probably gone back in time, and no node has
-//! noticed yet.
+//! Addresses that running pods report and that the store lacks: the store has probably gone back in time, and no node
+//! has noticed yet.
 //!
 //! A pass that sees such an address looks three times: at the records that were listed before the pods, at the
 //! reservation after that, and then at the pod itself. It remembers the address under a key on a lease. If the next
 //! pass sees it too, the address is certain: the key loses its lease. Nothing is freed in such a network, because a
 //! record there may be all that keeps the address of a running pod from being given again. This ends with the next
-//! epoch, which `adopt` and `metes check --accept-store` begin. What was certain before it counts as accepted for as
-//! long as the pod reports it.
+//! epoch, which `adopt` and `metes check --accept-store` begin. An address that was certain before it counts as
+//! accepted for as long as the pod reports it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::stream::{self, StreamExt};
 use metes::limits;
-use metes::pool::record::{Lacking, Record, Reservation};
+use metes::pool::record::{Lacking, OwnerKind, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, NetworkAddress};
 use metes::store::kv::{Failure, Kv};
@@ -31,10 +31,10 @@ use crate::reported::{Reported, Unheld};
 use crate::sightings::REMEMBERED;
 use crate::world::Pods;
 
-/// How many addresses of a network one pass looks at.
+/// The most addresses of a network that one pass looks at.
 const OF_A_NETWORK: usize = 100;
 
-/// What a pass knows of addresses that running pods report and the store lacks.
+/// The addresses that running pods report and the store lacks, as far as a pass knows.
 #[derive(Debug, Default)]
 pub struct LackingAddresses {
     /// Those of this cluster that two passes in a row have seen, in this epoch.
@@ -44,7 +44,7 @@ pub struct LackingAddresses {
 }
 
 impl LackingAddresses {
-    /// How many are certain in each of the networks in which nothing is freed.
+    /// The number of certain addresses in each of the networks in which nothing is freed.
     #[must_use]
     pub fn by_network(&self) -> BTreeMap<&NetworkName, usize> {
         let count = |network: &NetworkName| self.certain.iter().filter(|one| one.network == *network).count();
@@ -63,11 +63,11 @@ pub struct LackingAddress {
     pub pod: String,
     /// Its UID.
     pub uid: String,
-    /// Whether this pass is the second one.
+    /// True if this pass is the second one.
     pub is_new: bool,
 }
 
-/// What earlier passes wrote down.
+/// The addresses that earlier passes wrote down.
 #[derive(Default)]
 struct Remembered {
     /// Of this cluster. One that does not decode is none, and counts as certain.
@@ -76,7 +76,7 @@ struct Remembered {
     of_others: BTreeSet<NetworkName>,
 }
 
-/// A look at what pods report.
+/// A look at the reports of pods.
 pub(crate) struct Look<'a, K, A> {
     pub(crate) context: Context<'a, K, A>,
     pub(crate) definitions: &'a Definitions,
@@ -84,7 +84,8 @@ pub(crate) struct Look<'a, K, A> {
 }
 
 impl<K: Kv, A: Api> Look<'_, K, A> {
-    /// Finds out which of these addresses the store lacks, and remembers them. The second part says whether it could.
+    /// Finds those of these addresses that the store lacks, and remembers them. The second part is an error if it could
+    /// not.
     ///
     /// # Errors
     /// [`RunError`]
@@ -144,8 +145,9 @@ impl<K: Kv, A: Api> Look<'_, K, A> {
     /// In doubt it is not: a runtime may not have said for which pod it called the plugin.
     fn is_of_another(&self, reservation: &Reservation, pod: &Pod) -> bool {
         let holder = &reservation.labels.pod;
-        if reservation.owner.set_aside().is_some() {
-            return true;
+        match reservation.owner.kind() {
+            OwnerKind::Aside(..) => return true,
+            OwnerKind::Container(_) | OwnerKind::Unknown => {}
         }
         match &holder.uid {
             Some(uid) => *uid != *pod.uid && pod.static_uids.iter().all(|other| *uid != **other),
@@ -208,13 +210,13 @@ impl<K: Kv, A: Api> Look<'_, K, A> {
 }
 
 impl Remembered {
-    /// Whether a person has begun a later epoch since it was certain that this pod reports it.
+    /// True if a person has begun a later epoch since it was certain that this pod reports it.
     fn is_accepted(&self, one: &Unheld, epoch: u64) -> bool {
         let known = self.ours.get(&one.at()).and_then(Option::as_ref);
         known.is_some_and(|known| known.certain && known.uid == one.pod.uid && known.epoch < epoch)
     }
 
-    /// What is remembered from now on.
+    /// The addresses to remember from now on.
     fn next(
         &self,
         seen: &[Unheld],
@@ -226,7 +228,7 @@ impl Remembered {
         let kept = self.ours.iter().filter(|(at, known)| stays(at, known));
         let mut next: BTreeMap<_, _> = kept.map(|(at, known)| (at.clone(), known.clone())).collect();
         for one in seen {
-            // What is certain stays so, whichever pod reports it now.
+            // A certain address stays certain, whichever pod reports it now.
             next.entry(one.at()).or_insert_with(|| Some(self.sighting(one, epoch)));
         }
         next
@@ -257,7 +259,7 @@ impl Remembered {
     }
 }
 
-/// Whether it counts as certain in this epoch; also what does not decode.
+/// True if it counts as certain in this epoch. A value that does not decode does.
 fn is_certain(known: Option<&Lacking>, epoch: u64) -> bool {
     known.is_none_or(|known| known.certain && known.epoch >= epoch)
 }

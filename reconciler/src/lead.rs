@@ -19,11 +19,11 @@ pub struct Candidate {
     pub key: Bytes,
     /// A name that no other process has.
     pub name: String,
-    /// How long a claim lasts.
+    /// The time that a claim lasts.
     pub ttl: Duration,
 }
 
-/// Who leads.
+/// The leader, as a candidate sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leadership {
     /// The candidate.

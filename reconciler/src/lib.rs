@@ -2,22 +2,22 @@
 //!
 //! One pass, in its order:
 //!
-//! - [`census`]: who holds addresses ([`holder`]), from etcd at one revision.
-//! - [`api`]: what Kubernetes is asked. [`kubernetes`] asks a real cluster, and [`world`] keeps the answers.
-//! - [`seen`]: which nodes Kubernetes has had. This separates a node that is gone from one that never existed.
-//! - [`verdict`]: whether an owner is an orphan, and why; pure.
+//! - [`census`]: the owners that hold addresses ([`holder`]), from etcd at one revision.
+//! - [`api`]: the questions to Kubernetes. [`kubernetes`] asks a real cluster, and [`world`] keeps the answers.
+//! - [`seen`]: the nodes that Kubernetes has had. They tell a node that is gone from one that never existed.
+//! - [`verdict`]: orphan or not, and why; pure.
 //! - [`sightings`]: for how long it has been an orphan. [`second_look`] asks for its pod once more.
-//! - [`lacking`]: what running pods report ([`reported`]) and no record holds for them ([`held`]).
+//! - [`lacking`]: the addresses that running pods report ([`reported`]) and no record holds for them ([`held`]).
 //! - [`pass`]: all of it together. [`report`] is the result.
 //!
 //! Around a pass: [`once`] makes one pass for a CronJob. [`serve`] makes passes again and again while it leads
-//! ([`lead`]), and also answers over HTTP ([`listen`]). [`ended`] says how a pass ended; [`metrics`] and [`events`]
-//! report it. [`range_metrics`] says how full ranges are, and [`forecast`] when they will be; [`exposition`] is the
-//! format of all metrics.
+//! ([`lead`]), and also answers over HTTP ([`listen`]). [`ended`] is the end of a pass; [`metrics`] and [`events`]
+//! report it. [`range_metrics`] counts the addresses of ranges, and [`forecast`] tells when they will have run out;
+//! [`exposition`] is the format of all metrics.
 //!
-//! Besides passes ([`command`]): [`adopt`] reserves again what running pods use after a restore. [`running`] says what
-//! they use, `resource_claims` what DRA drivers gave, and [`nad`] in which network. [`import`] reserves what
-//! whereabouts has handed out. Both reserve given addresses for an owner ([`claim`]).
+//! Besides passes ([`command`]): after a restore, [`adopt`] reserves again the addresses of running pods. [`running`]
+//! reads them, `resource_claims` reads those that DRA drivers gave, and [`nad`] finds their networks. [`import`]
+//! reserves the addresses that whereabouts has handed out. Both reserve given addresses for an owner ([`claim`]).
 //!
 //! [`webhook`] judges networks when somebody writes them; it uses neither etcd nor a [`context`].
 //!

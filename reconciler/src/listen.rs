@@ -18,13 +18,13 @@ use tokio::time::{sleep, timeout};
 
 use crate::cli::Listen;
 
-/// How many connections are open at the same time; more wait to be accepted.
+/// The number of connections that are open at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 16;
-/// How long one connection may take, from its acceptance to the end of the answer.
+/// The longest time for one connection, from its acceptance to the end of the answer.
 pub const CONNECTION_MAX: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How many bytes of a request are held until it is complete.
+/// The most bytes of a request that are held until it is complete.
 const REQUEST_BYTES: usize = 16 << 10;
 
 /// An answer.

@@ -22,7 +22,7 @@ use crate::holder::Holder;
 use crate::sightings::{Memory, remembered_for};
 use crate::world::Nodes;
 
-/// What a sighting gives as its reason.
+/// The reason in a sighting.
 const REASON: &str = "machine-gone";
 
 /// A machine's own key, by whose it is.
@@ -45,7 +45,7 @@ pub(crate) async fn forget_machines<K: Kv>(
     let mut gone = machines(session, &session.keys.nodes_of(cluster)).await?;
     gone.retain(|own, _| !nodes.knows(own.node.as_str()) && !used.contains(&own.node));
     let sightings = machines(session, &session.keys.gone_machines(cluster)).await?;
-    // What does not decode says nothing, and is left alone.
+    // A value that does not decode says nothing, and is left alone.
     let is_over = |own: &NodeKey, seen: &Entry| {
         let is_of =
             |sighting: Sighting| gone.get(own).is_some_and(|entry| entry.mod_revision == sighting.revision);
@@ -93,7 +93,7 @@ async fn forget<K: Kv>(session: Session<'_, K>, gone: &[(&NodeKey, &Entry)]) -> 
     let key = session.keys.forgotten();
     let mut seen = Snapshot::default();
     session.read(std::slice::from_ref(&key), &mut seen).await?;
-    // What does not decode was written by a newer metes.
+    // A value that does not decode was written by a newer metes.
     let Ok(before) = seen.record::<Forgotten>(&key) else { return Ok(false) };
     let youngest = gone.iter().map(|(_, entry)| entry.mod_revision).max().unwrap_or_default();
     let revision = before.map_or(0, |before| before.revision).max(youngest);

@@ -22,7 +22,7 @@ const FREED: &str = "metes_reconciler_freed_total";
 /// The mode of the file: the program that collects it need not be root.
 const FILE_MODE: u32 = 0o644;
 
-/// What is known of the passes so far.
+/// The metrics of the passes so far.
 #[derive(Debug, Default)]
 pub struct Metrics {
     /// The metrics of the last pass, already formatted; empty if there was no pass.

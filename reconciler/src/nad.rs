@@ -1,4 +1,4 @@
-//! NetworkAttachmentDefinitions: which of them use metes, and which of its networks an address belongs to.
+//! NetworkAttachmentDefinitions: those that use metes, and the network of each of their addresses.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
@@ -20,7 +20,7 @@ use metes::store::keys::Scope;
 use crate::api::{Api, ApiError};
 use crate::pools::Pools;
 
-/// What one definition says.
+/// The meaning of one definition.
 #[derive(Debug, Clone)]
 pub enum Definition {
     /// A network that uses metes.
@@ -40,7 +40,7 @@ pub struct Network {
     sets: Vec<RangeSet>,
     /// The pools of each set, if it has some.
     pools: Vec<Vec<PoolDefinition>>,
-    /// Whether `network_name` is given. If it is, static addresses are reserved in it.
+    /// True if `network_name` is given. If it is, static addresses are reserved in it.
     is_named: bool,
 }
 
@@ -98,19 +98,19 @@ impl Definitions {
         }
     }
 
-    /// Whether a network of any of them uses metes.
+    /// True if a network of any of them uses metes.
     #[must_use]
     pub fn use_metes(&self) -> bool {
         self.0.values().any(|definition| matches!(definition, Definition::Metes(_)))
     }
 
-    /// How many there are.
+    /// The number of definitions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -179,7 +179,7 @@ impl Network {
         pools: &Pools,
         allowed: Option<&BTreeSet<PoolName>>,
     ) -> Result<Self, String> {
-        // DEL checks the least. What a pod asks for is not known here.
+        // DEL checks the least. The pod's own requests are not known here.
         let config = plugin.read(Verb::Del).map_err(|e| e.to_string())?;
         let is_named = plugin.names_network();
         let Some(wanted) = &config.pools else {

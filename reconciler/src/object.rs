@@ -1,4 +1,4 @@
-//! What is read of all objects of the API.
+//! The parts that are read of all objects of the API.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -86,7 +86,7 @@ impl Condition {
 }
 
 impl PodStatus {
-    /// Whether the kubelet reports that the pod's sandbox is missing or is being made again.
+    /// True if the kubelet reports that the pod's sandbox is missing or is being made again.
     pub(crate) fn lacks_sandbox(&self) -> bool {
         self.conditions.iter().any(|one| one.says("PodReadyToStartContainers", "False"))
     }

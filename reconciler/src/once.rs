@@ -1,4 +1,4 @@
-//! Makes one pass, with all that it needs, and reports it: what a CronJob runs.
+//! One pass, with all that it needs, and its report: the work of a CronJob.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl Place {
     /// Reads the host file and starts the log.
     ///
     /// # Errors
-    /// What is wrong with the host file, in words.
+    /// The fault of the host file, in words.
     pub fn find(cli: &Cli) -> Result<Self, String> {
         let settings = setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string())?;
         setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
@@ -83,7 +83,7 @@ impl Place {
     /// A new connection to etcd. The certificates are read again each time, because they may have been replaced.
     ///
     /// # Errors
-    /// What is wrong with a certificate, key or password, in words.
+    /// The fault of a certificate, key or password, in words.
     pub fn etcd(&self) -> Result<Store, String> {
         let access = setup::access(&self.settings, Trust::GroupReads, limits::UNREACHABLE);
         access.map(store::open).map_err(|e| e.to_string())
@@ -98,8 +98,8 @@ fn cluster_name(settings: &Settings) -> Result<ClusterName, String> {
     })
 }
 
-/// When the certificates for etcd end: this program's own, and the last one of the authorities. Who cannot read them
-/// cannot reach etcd, and is told so there.
+/// The ends of the certificates for etcd: this program's own, and the last one of the authorities. A program that
+/// cannot read them cannot reach etcd, and is told so there.
 fn certificates(settings: &Settings) -> BTreeMap<&'static str, u64> {
     let Some(files) = &settings.tls else { return BTreeMap::new() };
     let read = |path: &str| {

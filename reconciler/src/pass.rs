@@ -42,13 +42,13 @@ use crate::world::{Nodes, Pods};
 /// The options of a pass.
 #[derive(Debug, Clone, Copy)]
 pub struct PassOptions {
-    /// For how long orphans must have been seen as such.
+    /// The times for which orphans must have been seen as such.
     pub graces: Graces,
     /// Free all orphans, however many there are.
     pub force: bool,
 }
 
-/// Why a pass did not do all that it should. What it had freed until then stays freed.
+/// A pass that did not do all that it should. Owners freed until then stay freed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PassError {
     /// The pass ended early.
@@ -60,11 +60,11 @@ pub enum PassError {
          look at the report of --dry-run --force, then free them with --force"
     )]
     Brake {
-        /// How many there are.
+        /// The number of orphans.
         orphans: usize,
-        /// How many records of this cluster there are.
+        /// The number of records of this cluster.
         records: usize,
-        /// How many orphans are never suspicious.
+        /// The number of orphans that is never suspicious.
         limit: usize,
     },
     /// etcd refused to free some orphans.
@@ -72,7 +72,7 @@ pub enum PassError {
         "{orphans} orphans cannot be freed, all others are: {why}; look for their records with `metes show`"
     )]
     Refused {
-        /// How many.
+        /// The number of orphans.
         orphans: usize,
         /// The error for the first of them.
         why: Failure,
@@ -85,10 +85,12 @@ impl<E: Into<RunError>> From<E> for PassError {
     }
 }
 
-/// What this means for a pass, and what to do.
+/// The meaning of an error for a pass, and the remedy.
 fn advice(e: &RunError) -> String {
     match e {
-        RunError::Api(_) | RunError::Store(_) => "; nothing more is freed".to_owned(),
+        RunError::Api(_) | RunError::Store(_) | RunError::OutOfTime(_) => {
+            "; nothing more is freed".to_owned()
+        }
         RunError::Bad(_) => "; nothing is freed; run `metes check`".to_owned(),
         RunError::Suspect(_) => ": its records say nothing about what is in use, and nothing is freed; \
             run `metes-reconciler adopt --dry-run`, then `metes-reconciler adopt`"
@@ -110,9 +112,10 @@ pub struct Pass<'a, K, A> {
     pub context: Context<'a, K, A>,
     /// Its options.
     pub options: PassOptions,
-    /// Which prefixes each network may use. Without them the pass does not compare what pods report with the store.
+    /// The prefixes that each network may use. Without them the pass does not compare the reports of pods with the
+    /// store.
     pub settings: Option<&'a Settings>,
-    /// What it has done so far.
+    /// The result so far.
     pub report: &'a RefCell<PassReport>,
 }
 
@@ -124,10 +127,10 @@ struct Orphans {
     due: Vec<Due>,
     /// All of them.
     owners: BTreeSet<Owner>,
-    /// Why none of them may be freed, if there are suspiciously many.
+    /// The reason why none of them may be freed, if there are suspiciously many.
     brake: Option<PassError>,
     nodes: Nodes,
-    /// Whether new nodes and new orphans could be remembered.
+    /// An error if new nodes or new orphans could not be remembered.
     remembered: Result<(), Failure>,
 }
 
@@ -144,7 +147,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.context.claim_name().await?;
         let Orphans { due, owners, brake, nodes, remembered } = self.look().await?;
         if let Some(brake) = brake {
-            // How full the ranges are is of interest just then. Nothing is repaired.
+            // The counts of the ranges are of interest just then. Nothing is repaired.
             if let Err(why) = self.audit(owners).await {
                 tracing::warn!(%why, "the addresses cannot be counted");
             }
@@ -157,7 +160,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Why a migration is under way; none if there is no migration.
+    /// The reason for a migration that is under way; none if there is no migration.
     async fn paused(&self) -> Result<Option<String>, RunError> {
         let StoredMeta { meta, .. } = read_meta(self.context.session).await?;
         Ok(meta.and_then(|meta| meta.paused))
@@ -187,7 +190,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(Orphans { remembered: judged.remembered.and(written), ..judged })
     }
 
-    /// What the networks of this cluster's pods say, if the pass compares what pods report.
+    /// The networks of this cluster's pods, if the pass compares the reports of pods.
     async fn definitions(&self) -> Result<Definitions, PassError> {
         let Some(settings) = self.settings else { return Ok(Definitions::default()) };
         let pools = pools::read(self.context.session).await?;
@@ -431,11 +434,11 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 tracing::warn!(%bad, "an orphan cannot be freed");
                 Ok(Err(Keep::Undecodable))
             }
-            Err(FreeError::Store(failure)) => Err(failure.into()),
+            Err(why @ (FreeError::Store(_) | FreeError::OutOfTime(_))) => Err(why.into()),
         }
     }
 
-    /// What the record that was judged holds; otherwise why none of it is freed.
+    /// The addresses that the judged record holds; otherwise the reason why none of it is freed.
     async fn held(
         &self,
         holder: &Holder,
@@ -496,7 +499,7 @@ fn unless_full(remembered: Result<(), Failure>) -> Result<Result<(), Failure>, P
 /// Runs a pass, at most for `timeout`.
 ///
 /// # Errors
-/// [`PassError`]; `report` tells what was done until then.
+/// [`PassError`]; `report` has the work done until then.
 pub async fn run<K: Kv, A: Api>(pass: Pass<'_, K, A>, timeout: Duration) -> Result<(), PassError> {
     within(timeout, "the pass", Box::pin(pass.run())).await
 }

@@ -1,4 +1,4 @@
-//! What metrics say of ranges: how many of their addresses are held and free, and when nothing will be free. Pure.
+//! The metrics of ranges: the numbers of held and free addresses, and the time until nothing will be free. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use metes::pool::{NetworkName, RangeCounts};
 use crate::exposition::Exposition;
 use crate::forecast::{Fill, Trend};
 
-/// How many rows there are at most, each of up to six samples.
+/// The most rows, each of up to six samples.
 const ROWS_MAX: usize = 1000;
 
 /// The name of the metric of addresses.
@@ -26,9 +26,9 @@ type FamilyOfPool = (NetworkPool, bool);
 #[derive(Debug, Default)]
 pub struct RangeRows {
     rows: Vec<CountedRange>,
-    /// How many ranges there were.
+    /// The number of ranges.
     known: usize,
-    /// How many of them no row counts.
+    /// The number of ranges that no row counts.
     omitted: usize,
 }
 
@@ -79,7 +79,7 @@ impl RangeRows {
         text.gauge("metes_ranges_omitted", "Ranges that are too many for metes_addresses.", self.omitted);
     }
 
-    /// How full each network and pool is, as far as its ranges give addresses.
+    /// The numbers of each network and pool, as far as its ranges give addresses.
     fn fills(&self) -> BTreeMap<FamilyOfPool, Fill> {
         let mut fills: BTreeMap<FamilyOfPool, Fill> = BTreeMap::new();
         for CountedRange { network, pool, counts, is_ipv6, .. } in self.rows.iter().filter(|row| row.is_given)
@@ -124,12 +124,12 @@ fn add(sum: &mut CountedRange, range: &CountedRange) {
     sum.orphaned += range.orphaned;
 }
 
-/// Which share is free. What gives nothing comes last.
+/// The share that is free. A row that gives nothing comes last.
 fn emptiness(row: &CountedRange) -> f64 {
     if row.is_given { row.counts.free as f64 / row.counts.size.max(1) as f64 } else { 2.0 }
 }
 
-/// The states of a row, with how many addresses are in each. Every held address is in one of `held`, `draining` and
+/// The states of a row, each with its number of addresses. Every held address is in one of `held`, `draining` and
 /// `outside`.
 fn states(row: &CountedRange) -> Vec<(&'static str, u128)> {
     let RangeCounts { size, held, set_aside, cooling, free } = row.counts;
@@ -144,7 +144,7 @@ fn states(row: &CountedRange) -> Vec<(&'static str, u128)> {
     main.into_iter().chain(of_held).collect()
 }
 
-/// How each network and pool fills up, pass after pass.
+/// The trend of each network and pool, pass after pass.
 #[derive(Debug, Default)]
 pub struct Trends(BTreeMap<FamilyOfPool, Trend>);
 

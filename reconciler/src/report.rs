@@ -14,7 +14,7 @@ use crate::holds::HoldCounts;
 use crate::lacking::{LackingAddress, LackingAddresses};
 use crate::verdict::{Free, Keep};
 
-/// What comes of it, and what to do.
+/// The consequence, and the remedy.
 const DOUBTFUL: &str = "nothing is freed in this network; what two passes in a row have seen stays so until \
     `metes-reconciler adopt` or `metes check --accept-store`";
 
@@ -23,29 +23,29 @@ const DOUBTFUL: &str = "nothing is freed in this network; what two passes in a r
 pub struct PassReport {
     /// The cluster's name.
     pub cluster: String,
-    /// Whether it was a dry run, which writes nothing.
+    /// True for a dry run, which writes nothing.
     pub dry_run: bool,
     /// The revision at which owners were listed.
     pub revision: i64,
-    /// How much was looked at.
+    /// The numbers of objects that were looked at.
     pub scanned: PassScan,
-    /// How many owners are orphans, including those that keep what they have for now.
+    /// The number of orphans, including those that keep what they have for now.
     pub orphans: usize,
-    /// How many owners keep what they have, by reason.
+    /// The number of owners that keep what they have, by reason.
     pub kept: BTreeMap<Keep, usize>,
     /// The owners that were freed; in a dry run, would have been freed.
     pub freed: Vec<FreedOwner>,
-    /// What was found of addresses that are set aside.
+    /// The numbers of holds.
     pub holds: HoldCounts,
-    /// What running pods use and the store lacks.
+    /// The addresses that running pods use and the store lacks.
     pub lacking: LackingAddresses,
-    /// What was repaired.
+    /// The repairs.
     pub repaired: Repaired,
-    /// How many stray bits there were.
+    /// The number of stray bits.
     pub stray_bits: usize,
-    /// How much of each pool is held.
+    /// The counts of each pool's addresses.
     pub pools: Vec<PoolCounts>,
-    /// How much of each range is held; none if that was not counted.
+    /// The counts of each range's addresses; none if they were not counted.
     pub ranges: Option<Vec<CountedRange>>,
     /// Violations that were not repaired, by kind.
     pub violations: BTreeMap<&'static str, usize>,
@@ -53,11 +53,11 @@ pub struct PassReport {
     pub certificates: BTreeMap<&'static str, u64>,
     /// Why nothing was done: a migration is under way.
     pub paused: Option<String>,
-    /// Whether the pass ended early. The report then tells what was done and gives no counts.
+    /// True if the pass ended early. The report then lists the work done and gives no counts.
     pub aborted: bool,
 }
 
-/// How much a pass looked at.
+/// The numbers of objects that a pass looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct PassScan {
     /// Owner records, of every cluster.
@@ -77,7 +77,7 @@ pub struct FreedOwner {
     pub holder: Holder,
     /// The reason.
     pub reason: Free,
-    /// What it held.
+    /// The addresses that it held.
     pub held: Vec<Held>,
 }
 
@@ -104,7 +104,7 @@ impl PassReport {
         self.freed.push(FreedOwner { holder: holder.clone(), reason, held: held.to_vec() });
     }
 
-    /// Takes what running pods use and the store lacks.
+    /// Takes the addresses that running pods use and the store lacks.
     pub fn lack(&mut self, lacking: LackingAddresses) {
         for one in lacking.certain.iter().filter(|one| one.is_new) {
             tracing::warn!("{one}");
@@ -128,7 +128,7 @@ impl PassReport {
         }
     }
 
-    /// How many owners were freed, by reason.
+    /// The number of freed owners, by reason.
     #[must_use]
     pub fn freed_by_reason(&self) -> BTreeMap<Free, usize> {
         let mut counts = BTreeMap::new();
@@ -138,7 +138,7 @@ impl PassReport {
         counts
     }
 
-    /// How many addresses were freed.
+    /// The number of freed addresses.
     #[must_use]
     pub fn addresses_freed(&self) -> usize {
         self.freed.iter().map(|freed| freed.held.len()).sum()
@@ -249,7 +249,7 @@ fn address_json(held: &Held) -> Value {
     json!({"address": held.address, "network": held.network})
 }
 
-/// For people: what was looked at, who keeps what, who was freed and why, and what was repaired.
+/// For people: the numbers looked at, the owners kept and freed with the reasons, and the repairs.
 impl fmt::Display for PassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(why) = &self.paused {

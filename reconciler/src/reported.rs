@@ -46,7 +46,7 @@ pub struct Reported<'a> {
     definitions: &'a Definitions,
     use_metes: bool,
     held: &'a HeldAddresses,
-    /// What they report and is not held.
+    /// The addresses that they report and that are not held.
     pub unheld: Vec<Unheld>,
 }
 

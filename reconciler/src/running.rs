@@ -17,7 +17,7 @@ pub struct Running {
     pub pod: Pod,
     /// The node that it runs on; empty if it was never bound to one.
     pub node: String,
-    /// Whether its sandbox exists: its containers were started, or it has an address.
+    /// True if its sandbox exists: its containers were started, or it has an address.
     pub is_up: bool,
     /// Its interfaces; none if nobody wrote them down.
     pub interfaces: Option<Result<Vec<Interface>, String>>,
@@ -29,7 +29,7 @@ pub struct Running {
     pub asked: Vec<Selection>,
     /// The network that it asked for instead of the cluster's own, as `namespace/name`.
     pub default_network: Option<String>,
-    /// Whether its kubelet reports that its sandbox is missing or is being made again.
+    /// True if its kubelet reports that its sandbox is missing or is being made again.
     pub lacks_sandbox: bool,
 }
 
@@ -55,7 +55,7 @@ pub struct Interface {
     /// Its addresses, as written.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub ips: Vec<String>,
-    /// Whether it connects the pod to the cluster's own network.
+    /// True if it connects the pod to the cluster's own network.
     #[serde(default)]
     pub default: bool,
 }
@@ -126,7 +126,7 @@ impl Running {
         api.list("list pods", "/api/v1/pods", Detail::Whole, None, &mut see).await
     }
 
-    /// Whether an interface may be in the making, because nobody has written down yet which ones the pod has.
+    /// True if an interface may be in the making, because nobody has written down the pod's interfaces yet.
     #[must_use]
     pub fn may_be_waiting(&self) -> bool {
         let is_attached = self.own.is_some() && !self.node.is_empty();

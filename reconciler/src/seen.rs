@@ -16,7 +16,7 @@ use crate::holder::{Holder, Stamp};
 use crate::sightings::Memory;
 use crate::world::Nodes;
 
-/// What earlier passes wrote down.
+/// The nodes that earlier passes wrote down.
 #[derive(Debug, Default)]
 pub struct SeenNodes {
     names: BTreeSet<NodeName>,

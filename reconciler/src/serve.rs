@@ -29,18 +29,18 @@ use crate::signals::Signals;
 const CLAIM_EVERIES: u32 = 2;
 /// etcd grants no shorter lease.
 const CLAIM_MIN: Duration = Duration::from_secs(2);
-/// How long it may take to find out who leads.
+/// The longest time for finding the leader.
 const CLAIM_DEADLINE: Duration = limits::UNREACHABLE;
 /// The shortest pause of a process that stands by, however often the key changes.
 const STAND_BY_MIN: Duration = Duration::from_millis(200);
 /// Something is wrong if there was no good pass for this many times --every plus the time of one pass.
 const PATIENCE_EVERIES: u32 = 3;
-/// How much longer a turn may take than its pause and its pass. In this time it looks who leads, and reports freed
+/// The time that a turn may take on top of its pause and its pass. In this time it finds the leader and reports freed
 /// pods.
 const TURN_MORE: Duration = Duration::from_secs(30);
-/// How long a pass may continue after a signal to end.
+/// The longest time that a pass may continue after a signal to end.
 const LAST_PASS: Duration = Duration::from_secs(3);
-/// How long it may take to give up the lead.
+/// The longest time for giving up the lead.
 const RESIGN_DEADLINE: Duration = Duration::from_secs(2);
 
 /// Makes passes until a signal asks it to end.
@@ -71,7 +71,7 @@ fn own_name() -> String {
     format!("{}-{:016x}", name.trim(), random())
 }
 
-/// The passes, and what they need.
+/// The passes, and their needs.
 struct Loop<'a> {
     cli: &'a Cli,
     /// Its name as a candidate.
@@ -252,7 +252,7 @@ impl Loop<'_> {
     }
 }
 
-/// What the server reports: the passes so far, and whether all is well.
+/// The state that the server reports: the passes so far, and their health.
 struct ServeState {
     metrics: Metrics,
     /// The name of the leader, if it is known.
@@ -264,7 +264,7 @@ struct ServeState {
     turned: Instant,
     /// Since when no pass can even begin.
     unable: Option<Instant>,
-    /// How long it may last that nothing goes well.
+    /// The longest time without anything going well.
     patience: Duration,
     /// The last thing that went wrong.
     trouble: String,
@@ -325,7 +325,7 @@ impl ServeState {
         }
     }
 
-    /// Whether passes go well.
+    /// Good while passes go well.
     fn readiness(&self) -> Page {
         match self.good.elapsed() {
             ago if ago <= self.patience => good(),

@@ -1,7 +1,7 @@
-//! What earlier passes of this cluster saw: one key for each orphan. The age of the key's lease tells for how long it
-//! has been an orphan.
+//! The orphans that earlier passes of this cluster saw: one key for each. The age of the key's lease tells for how long
+//! it has been an orphan.
 //!
-//! No clock of this machine counts: etcd tells how old a lease is. All orphans that one pass sees for the first time
+//! No clock of this machine counts: etcd tells the age of a lease. All orphans that one pass sees for the first time
 //! share a lease. If a record was written again, or is an orphan for another reason than before, it counts as seen for
 //! the first time.
 
@@ -33,7 +33,7 @@ pub(crate) fn remembered_for(grace: Duration) -> Duration {
     REMEMBERED.max(grace.saturating_mul(GRACES)).min(LONGEST)
 }
 
-/// What the passes of one cluster remember.
+/// The memory of the passes of one cluster.
 #[derive(Clone, Copy)]
 pub struct Memory<'a, K> {
     /// The store.
@@ -42,7 +42,7 @@ pub struct Memory<'a, K> {
     pub cluster: &'a ClusterName,
 }
 
-/// What is remembered of each owner.
+/// The memory of each owner.
 #[derive(Debug, Default)]
 pub struct Sightings(BTreeMap<Owner, SeenOrphan>);
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use metes::pool::record;
+use metes::pool::record::{self, OwnerKind};
 
 use crate::api::Phase;
 use crate::holder::{Holder, OwnerFacts, Stamp};
@@ -14,7 +14,7 @@ use crate::world::{Nodes, Pods};
 /// The longest name that Kubernetes gives to a pod or a namespace.
 const NAME_MAX: usize = 253;
 
-/// What happens to an owner.
+/// The fate of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     /// It keeps what it has.
@@ -41,7 +41,7 @@ metes::named_enum! {
         WithinGrace = "within-grace",
         /// It belongs to no pod that is known (cnitool, podman).
         Unlabelled = "unlabelled",
-        /// It is no container: an operator has set its address aside.
+        /// It is no container: an operator has set its address aside, or this program does not know its kind.
         SetAside = "set-aside",
         /// It has a pod's UID but no name to ask the API by, or a name without its namespace.
         PodUnnamed = "pod-unnamed",
@@ -137,8 +137,9 @@ pub fn judge(orphaned: Result<Orphan, Keep>, seen_for: Duration) -> Verdict {
 /// Why somebody may be using it.
 pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) -> Result<Orphan, Keep> {
     let record = holder.record.as_ref().ok_or(Keep::Undecodable)?;
-    if holder.owner.set_aside().is_some() {
-        return Err(Keep::SetAside);
+    match holder.owner.kind() {
+        OwnerKind::Container(_) => {}
+        OwnerKind::Aside(..) | OwnerKind::Unknown => return Err(Keep::SetAside),
     }
     match record.stamp {
         Stamp::Ours => {}
@@ -196,8 +197,8 @@ fn pod_reason(record: &OwnerFacts, pods: &Pods, has_lost_its_boot: bool) -> Resu
     }
 }
 
-/// Whether the API can be asked for a record's pod: both names are there, and Kubernetes could have given them. They
-/// come from whoever ran the plugin, and must not lead to another path of the API.
+/// True if the API can be asked for a record's pod: both names are there, and Kubernetes could have given them. They
+/// come from any caller of the plugin, and must not lead to another path of the API.
 #[must_use]
 pub fn is_named(pod: &record::Pod) -> bool {
     let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');

@@ -1,4 +1,4 @@
-//! What Kubernetes answered about pods, ResourceClaims and nodes, in the form that the verdict needs.
+//! Kubernetes' answers about pods, ResourceClaims and nodes, in the form that the verdict needs.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -19,7 +19,7 @@ pub struct Pods {
     /// Only these names are kept.
     wanted: HashSet<Box<str>>,
     claims: HashSet<Box<str>>,
-    /// Whether all existing claims were seen.
+    /// True once all existing claims were seen.
     knows_all_claims: bool,
     /// Only these claims are kept.
     wanted_claims: HashSet<Box<str>>,
@@ -43,7 +43,7 @@ impl Pods {
         }
     }
 
-    /// Whether any record belongs to a claim.
+    /// True if any record belongs to a claim.
     #[must_use]
     pub fn wants_claims(&self) -> bool {
         !self.wanted_claims.is_empty()
@@ -61,7 +61,7 @@ impl Pods {
         self.knows_all_claims = true;
     }
 
-    /// Whether the claim with this UID exists; none if nobody can say.
+    /// True if the claim with this UID exists; none if nobody can say.
     #[must_use]
     pub fn has_claim(&self, uid: &str) -> Option<bool> {
         self.knows_all_claims.then(|| self.claims.contains(uid))
@@ -83,19 +83,19 @@ impl Pods {
         }
     }
 
-    /// Whether the pod with this UID in the API may have running containers.
+    /// True if the pod with this UID in the API may have running containers.
     #[must_use]
     pub fn is_active(&self, uid: &str) -> bool {
         self.by_uid.get(uid) == Some(&Phase::Active)
     }
 
-    /// How many pods were taken. A pod that was taken again as finished counts once.
+    /// The number of pods taken. A pod that was taken again as finished counts once.
     #[must_use]
     pub fn len(&self) -> usize {
         self.seen
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.seen == 0
@@ -145,13 +145,13 @@ impl Nodes {
         self.remembered.insert(node);
     }
 
-    /// How many there are.
+    /// The number of present nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.present.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.present.is_empty()
@@ -162,26 +162,26 @@ impl Nodes {
         self.present.keys().map(String::as_str)
     }
 
-    /// Whether a node of this name exists.
+    /// True if a node of this name exists.
     #[must_use]
     pub fn knows(&self, node: &str) -> bool {
         self.present.contains_key(node)
     }
 
-    /// Whether a node of this name exists, or is known to have existed. Any other node may belong to another cluster.
+    /// True if a node of this name exists, or is known to have existed. Any other node may belong to another cluster.
     #[must_use]
     pub fn has_known(&self, node: &str) -> bool {
         self.knows(node) || self.remembered.contains(node)
     }
 
-    /// Whether a node exists, is not Ready, and may still run containers. A node that does not exist says nothing about
+    /// True if a node exists, is not Ready, and may still run containers. A node that does not exist says nothing about
     /// its containers: only the pods count then.
     #[must_use]
     pub fn is_cut_off(&self, node: &str) -> bool {
         self.present.get(node).is_some_and(|node| !node.ready && !is_off(node))
     }
 
-    /// Whether nothing of this boot can still run on a node, because the node is known to be in another boot, or is
+    /// True if nothing of this boot can still run on a node, because the node is known to be in another boot, or is
     /// off.
     #[must_use]
     pub fn has_lost(&self, node: &str, boot: Option<&str>) -> bool {
@@ -190,7 +190,7 @@ impl Nodes {
         is_off(node) || runs_another
     }
 
-    /// Whether a node works and may have a container of this boot. Then its runtime must still call DEL.
+    /// True if a node works and may have a container of this boot. Then its runtime must still call DEL.
     #[must_use]
     pub fn owes_del(&self, node: &str, boot: Option<&str>) -> bool {
         self.present.get(node).is_some_and(|node| node.ready) && !self.has_lost(node, boot)

@@ -15,24 +15,24 @@ use crate::world::{self, Played, Setup, Theme};
 /// A file system in memory: files cost least there.
 const MEMORY: &str = "/dev/shm";
 
-/// Which worlds to play.
+/// The worlds to play.
 #[derive(Debug, Clone)]
 pub struct Campaign {
     /// The first seed.
     pub first: u64,
-    /// How many.
+    /// The number of seeds.
     pub seeds: u64,
     /// Operations in each.
     pub operations: u64,
-    /// What kind of worlds; none: of all kinds, mostly mixed.
+    /// The kind of worlds; none: all kinds, mostly mixed.
     pub theme: Option<Theme>,
-    /// What is left out of the transactions.
+    /// The guard that is left out of the transactions.
     pub mutant: Option<Mutant>,
-    /// What is struck at, left out or not.
+    /// The guard to strike at, left out or not.
     pub target: Option<Guard>,
-    /// Whether the guards that occur are collected.
+    /// True if the guards that occur are collected.
     pub collects: bool,
-    /// How many worlds are played at the same time.
+    /// The number of worlds that are played at the same time.
     pub threads: usize,
     /// After so many violations the campaign ends.
     pub enough: usize,
@@ -47,13 +47,13 @@ pub struct Sum {
     pub operations: u64,
     /// Transactions that were applied.
     pub transactions: u64,
-    /// What went wrong, and how often.
+    /// Faults, each with its count.
     pub faults: BTreeMap<&'static str, u64>,
-    /// How the operations ended, and how often.
+    /// Outcomes of operations, each with its count.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// The guards that occurred.
     pub guards: BTreeSet<Guard>,
-    /// What was violated, by seed.
+    /// The violation of each seed that has one.
     pub violations: BTreeMap<u64, String>,
 }
 
@@ -159,15 +159,34 @@ impl Campaign {
     }
 }
 
-/// A world in which the absence of a guard was noticed.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Noticed {
+/// A world in which the absence of a guard is noticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
     /// The kind of world.
     pub theme: Theme,
     /// Its seed.
     pub seed: u64,
-    /// Whether it struck at the guard.
+    /// Whether it strikes at the guard.
     pub strikes: bool,
+}
+
+/// One line each, of places that earlier hunts have found: the guard, the kind of world, the seed, and `struck` if the
+/// world strikes at the guard. A line that does not say so is left out: the hunt then searches.
+#[must_use]
+pub fn places(text: &str) -> BTreeMap<String, Place> {
+    let place = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (guard, theme, seed) = (words.next()?, Theme::named(words.next()?)?, words.next()?.parse().ok()?);
+        Some((guard.to_owned(), Place { theme, seed, strikes: words.next() == Some("struck") }))
+    };
+    text.lines().filter_map(place).collect()
+}
+
+/// A world that noticed the absence of a guard, and the violation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Noticed {
+    /// The world.
+    pub place: Place,
     /// What was violated.
     pub violation: String,
 }
@@ -175,9 +194,16 @@ pub struct Noticed {
 /// A guard, and where its absence was noticed.
 pub type Hunted = (Guard, Option<Noticed>);
 
-/// Leaves out one guard after the other, each in up to `seeds` worlds of every kind until one notices it.
+/// Leaves out one guard after the other: first where its absence is `known` to be noticed, then in up to `seeds` worlds
+/// of every kind, until one notices it.
 #[must_use]
-pub fn hunt(guards: &BTreeSet<Guard>, seeds: u64, operations: u64, threads: usize) -> Vec<Hunted> {
+pub fn hunt(
+    guards: &BTreeSet<Guard>,
+    known: &BTreeMap<String, Place>,
+    seeds: u64,
+    operations: u64,
+    threads: usize,
+) -> Vec<Hunted> {
     let guards: Vec<Guard> = guards.iter().copied().collect();
     let next = AtomicUsize::new(0);
     let hunted = Mutex::new(Vec::new());
@@ -187,7 +213,8 @@ pub fn hunt(guards: &BTreeSet<Guard>, seeds: u64, operations: u64, threads: usiz
             scope.spawn(move || {
                 let folder = Folder::new(number);
                 while let Some(guard) = guards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let caught = hunt_one(*guard, seeds, operations, &folder.0);
+                    let known = known.get(&guard.to_string()).copied();
+                    let caught = hunt_one(*guard, known, seeds, operations, &folder.0);
                     hunted.lock().unwrap_or_else(PoisonError::into_inner).push((*guard, caught));
                 }
             });
@@ -214,7 +241,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
         (_, Kind::NotOlder | Kind::Older, _) => &[Theme::Restored],
         // Without a meta to compare, after all keys were deleted.
         ("suspect", Kind::Mod, "meta") => &[Theme::Emptied],
-        // Of allocations that have lost their meta.
+        // These allocations have lost their meta.
         ("meta", Kind::Mod, _) => &[Theme::First, Theme::Meta],
         (_, _, "meta") => &[Theme::Meta],
         (_, _, "pool" | "pools") => &[Theme::Pools],
@@ -227,34 +254,37 @@ fn suits(guard: Guard) -> &'static [Theme] {
     }
 }
 
-/// Plays first worlds that do not aim at the guard, then worlds that strike at it. What is noticed counts only if the
-/// same world is sound with the guard.
-fn hunt_one(guard: Guard, seeds: u64, operations: u64, folder: &Path) -> Option<Noticed> {
-    let play = |theme, seed, left_out: Option<Guard>, target| {
+/// Plays first worlds that do not aim at the guard, then worlds that strike at it. A violation counts only if the same
+/// world is sound with the guard.
+fn hunt_one(
+    guard: Guard,
+    known: Option<Place>,
+    seeds: u64,
+    operations: u64,
+    folder: &Path,
+) -> Option<Noticed> {
+    let play = |place: Place, left_out: Option<Guard>| {
         let campaign = Campaign {
-            first: seed,
+            first: place.seed,
             seeds: 1,
             operations,
-            theme: Some(theme),
+            theme: Some(place.theme),
             mutant: left_out.map(Mutant),
-            target,
+            target: place.strikes.then_some(guard),
             collects: false,
             threads: 1,
             enough: 1,
         };
-        campaign.play(seed, folder, false).violation
+        campaign.play(place.seed, folder, false).violation
     };
-    for target in [None, Some(guard)] {
-        for seed in 1..=seeds {
-            for &theme in suits(guard) {
-                let Some(violation) = play(theme, seed, Some(guard), target) else { continue };
-                if play(theme, seed, None, target).is_none() {
-                    return Some(Noticed { theme, seed, strikes: target.is_some(), violation });
-                }
-            }
-        }
-    }
-    None
+    let of_seed = |strikes, seed| suits(guard).iter().map(move |&theme| Place { theme, seed, strikes });
+    let all = [false, true]
+        .into_iter()
+        .flat_map(|strikes| (1..=seeds).flat_map(move |seed| of_seed(strikes, seed)));
+    known.into_iter().chain(all).find_map(|place| {
+        let violation = play(place, Some(guard))?;
+        play(place, None).is_none().then_some(Noticed { place, violation })
+    })
 }
 
 fn words(panic: &(dyn Any + Send)) -> String {

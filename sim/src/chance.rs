@@ -27,7 +27,7 @@ impl Chance {
         self.next() % bound
     }
 
-    /// From `least` to `most`, both included.
+    /// A number from `least` to `most`, both included.
     pub(crate) fn between(&self, least: u64, most: u64) -> u64 {
         least + self.below(most - least + 1)
     }

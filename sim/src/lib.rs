@@ -7,8 +7,8 @@
 //! that of Kubernetes ([`metes_reconciler::api::Api`]). The clock is tokio's paused clock, which the world alone moves.
 //! So one seed always gives the same run.
 //!
-//! After every revision of the store the world is judged: by what must be true of the store, by what callers were told,
-//! and by what no transaction may do. At the end of a world nothing fails any more, everything finishes, and nothing
+//! After every revision of the store the world is judged: by the invariants of the store, by the answers that callers
+//! got, and by the laws of transactions. At the end of a world nothing fails any more, everything finishes, and nothing
 //! may be left over.
 //!
 //! - [`store`]: the model of etcd, proven against a real etcd by `sim/tests/simulation/differential.rs`.

@@ -1,15 +1,17 @@
 //! `metes-sim`: plays worlds, and plays one again. `hack/sim` builds and starts it.
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+use std::{fs, thread};
 
 use clap::Parser;
-use metes_sim::campaign::{Campaign, Noticed, Sum, hunt};
+use metes_sim::campaign::{Campaign, Noticed, Place, Sum, hunt, places};
 use metes_sim::mutant::Guard;
 use metes_sim::world::Theme;
 
-/// How much of what happened is shown for a violation.
+/// The most trace lines that are shown for a violation.
 const SHOWN: usize = 400;
 
 /// Runs metes on a model of etcd that fails, in worlds that seeds decide.
@@ -38,6 +40,12 @@ struct Arguments {
     /// many worlds of each kind
     #[arg(long)]
     mutants: Option<u64>,
+    /// A file of an earlier hunt: it says where the absence of each guard is noticed, and is asked first
+    #[arg(long, requires = "mutants")]
+    known: Option<PathBuf>,
+    /// Writes this file anew with what is noticed
+    #[arg(long, requires = "known")]
+    keep: bool,
     /// Only guards with this in their names, like `hold/`
     #[arg(long, requires = "mutants")]
     guard: Option<String>,
@@ -67,7 +75,7 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
                 .ok_or_else(|| io::Error::other(format!("no kind of world is called {name}")))?,
         ),
     };
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = thread::available_parallelism().map_or(1, usize::from);
     let campaign = Campaign {
         first: arguments.from,
         seeds: arguments.seeds,
@@ -80,7 +88,7 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
         enough: 1,
     };
     if let Some(seeds) = arguments.mutants {
-        return mutants(&campaign, (seeds, arguments.guard.as_deref().unwrap_or_default()), out);
+        return mutants(&campaign, seeds, arguments, out);
     }
     if let Some(seed) = arguments.seed {
         return replay(&campaign, seed, arguments.trace, out);
@@ -101,7 +109,10 @@ fn run(arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
     Ok(sum.violations.is_empty())
 }
 
-fn mutants(campaign: &Campaign, (seeds, only): (u64, &str), out: &mut impl Write) -> io::Result<bool> {
+fn mutants(campaign: &Campaign, seeds: u64, arguments: &Arguments, out: &mut impl Write) -> io::Result<bool> {
+    let only = arguments.guard.as_deref().unwrap_or_default();
+    let known = arguments.known.as_ref().map(fs::read_to_string).transpose()?.unwrap_or_default();
+    let mut kept = String::new();
     let start = Instant::now();
     let collecting = Campaign { collects: true, enough: usize::MAX, ..campaign.clone() };
     let mut guards = collecting.run().guards;
@@ -110,17 +121,19 @@ fn mutants(campaign: &Campaign, (seeds, only): (u64, &str), out: &mut impl Write
     guards.retain(|guard| guard.to_string().contains(only));
     writeln!(out, "{} guards", guards.len())?;
     let mut all_noticed = true;
-    for (guard, caught) in hunt(&guards, seeds, campaign.operations, campaign.threads) {
-        match caught {
-            Some(Noticed { theme, seed, strikes, violation }) => {
-                let struck = if strikes { ", struck at" } else { "" };
-                writeln!(out, "noticed {guard} in {} {seed}{struck}: {violation}", theme.name())?
-            }
-            None => {
-                all_noticed = false;
-                writeln!(out, "survives {guard}")?;
-            }
-        }
+    for (guard, caught) in hunt(&guards, &places(&known), seeds, campaign.operations, campaign.threads) {
+        let Some(Noticed { place: Place { theme, seed, strikes }, violation }) = caught else {
+            all_noticed = false;
+            writeln!(out, "survives {guard}")?;
+            kept += &format!("{guard}\n");
+            continue;
+        };
+        let struck = if strikes { " struck" } else { "" };
+        writeln!(out, "noticed {guard} in {} {seed}{struck}: {violation}", theme.name())?;
+        kept += &format!("{guard} {} {seed}{struck}\n", theme.name());
+    }
+    if let (Some(file), true) = (&arguments.known, arguments.keep) {
+        fs::write(file, kept)?;
     }
     writeln!(out, "{:.1} s", start.elapsed().as_secs_f64())?;
     Ok(all_noticed)

@@ -7,7 +7,7 @@ use metes::store::txn::{Compare, Op, Txn};
 
 use crate::store::with_nested;
 
-/// What a guard is made of.
+/// The kinds of guards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A key must not exist.
@@ -41,9 +41,9 @@ pub enum Kind {
 pub struct Guard {
     /// The step, as transactions name it.
     pub step: &'static str,
-    /// What it is made of.
+    /// The kind.
     pub kind: Kind,
-    /// What kind of key it looks at.
+    /// The class of the keys that it looks at.
     pub class: &'static str,
 }
 
@@ -85,10 +85,10 @@ impl Guard {
         }
     }
 
-    /// The guards that a run relies on when it has settled what became of its commit.
+    /// The guards that a run relies on when it has settled the outcome of its commit.
     pub(crate) const REVOKE: Self = Self { step: "settle", kind: Kind::Revoke, class: "lease" };
 
-    /// What tells one machine, cluster or store from another. These guards are no compares of a transaction; they
+    /// The guards that tell one machine, cluster or store from another. They are no compares of a transaction; they
     /// decide which transactions are made.
     pub const IDENTITIES: [Self; 5] =
         [Self::OWNER_MACHINE, Self::OWNER_CLUSTER, Self::SPOOL_MACHINE, Self::MARK_MACHINE, Self::MARK_STORE];
@@ -117,7 +117,7 @@ impl Guard {
 }
 
 impl Mutant {
-    /// Takes the guard away, from what is nested too.
+    /// Takes the guard away, from nested transactions too.
     pub(crate) fn apply(&self, txn: &mut Txn, keys: &Keys) {
         if txn.only_reads() {
             return;

@@ -1,8 +1,8 @@
 //! Takes a store that may have gone back in time into service again.
 //!
-//! Only a person can say that what a restored store holds is what the cluster uses ([`accept`]), or somebody
-//! who has looked at every pod ([`begin`], [`finish`]). The next epoch begins: high-water marks of an
-//! earlier one do not count any more.
+//! Only a person can say that a restored store holds exactly the addresses that the cluster uses ([`accept`]), or
+//! somebody who has looked at every pod ([`begin`], [`finish`]). The next epoch begins: high-water marks of an earlier
+//! one do not count any more.
 
 use tokio::time::Instant;
 
@@ -10,13 +10,14 @@ use super::{MetaState, Report};
 use crate::limits;
 use crate::pool::record::Meta;
 use crate::random::{random_id, random_pause};
+use crate::store::drive::OutOfTime;
 use crate::store::kv::{Failure, Kv};
 use crate::store::meta;
 use crate::store::prefix::{self, MetaError, StoredMeta};
 use crate::store::session::Session;
 use crate::store::txn::Entry;
 
-/// What became of a request to accept the store.
+/// The outcome of a request to accept the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accepted {
     /// It was not under suspicion and lacks nothing; nothing was written.
@@ -54,25 +55,25 @@ fn in_service(meta: &mut Meta) {
 }
 
 impl Report {
-    /// Whether there is something to accept.
+    /// True if there is something to accept.
     #[must_use]
     pub fn can_be_accepted(&self) -> bool {
         successor(self).is_some()
     }
 
-    /// Whether there are allocations without a meta.
+    /// True if there are allocations without a meta.
     #[must_use]
     pub fn lacks_meta(&self) -> bool {
         self.has(super::Kind::MetaMissing)
     }
 
-    /// Whether nothing is stored.
+    /// True if nothing is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.meta == MetaState::Missing && !self.lacks_meta()
     }
 
-    /// Whether running pods use addresses that the store lacks.
+    /// True if running pods use addresses that the store lacks.
     fn lacks_addresses(&self) -> bool {
         self.has(super::Kind::AddressLacking)
     }
@@ -107,12 +108,23 @@ pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<A
     })
 }
 
+/// Why a store was not put under suspicion.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// Its meta cannot be read or written.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+    /// Others wrote the meta as long as there was time.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
+}
+
 /// Puts the store under suspicion, if it is not, so that no ADD hands out anything from now on: a store without
 /// a meta too, whatever else it has lost. Returns the meta with its key.
 ///
 /// # Errors
-/// [`MetaError`]; asking again does no harm.
-pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), MetaError> {
+/// [`BeginError`]; asking again does no harm.
+pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), BeginError> {
     loop {
         let StoredMeta { meta, entry } = prefix::read(session).await?;
         let mut meta = match (meta, &entry) {
@@ -121,10 +133,10 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), Meta
         };
         meta.suspect = Some(meta.epoch);
         match prefix::replace(session, "meta", entry.as_ref(), &meta).await {
-            // Whether it was applied shows when it is read again.
+            // The next read shows if it was applied.
             Ok(_) | Err(Failure::Unknown(_)) if Instant::now() < session.until => {}
-            Ok(_) => return Err(Failure::Unknown("the time is over".to_owned()).into()),
-            Err(failure) => return Err(failure.into()),
+            Ok(_) => return Err(OutOfTime.into()),
+            Err(failure) => return Err(MetaError::from(failure).into()),
         }
         tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
     }

@@ -1,8 +1,7 @@
-//! What records say of each other, as digests: enough to see whether they agree, and to find again those that do not.
-//! Pure.
+//! The links between records, as digests: enough to see if they agree, and to find again the records that do not. Pure.
 //!
 //! A record that does not agree goes unnoticed only if a digest of 64 bits is by chance that of another record. If one
-//! record of a million is wrong, the chance is 1 in 10^13. Nothing is told by a digest: who is suspected is read again.
+//! record of a million is wrong, the chance is 1 in 10^13. A digest names nobody: suspects are read again.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,12 +11,12 @@ use crate::pool::record::{Owner, OwnerRecord};
 use crate::pool::{Addr, NetworkName};
 use crate::store::keys::{NetworkAddress, PodInterface};
 
-/// What stands for a name, and takes a tenth of its space.
+/// A digest that stands for a name, and takes a tenth of its space.
 type Digest = u64;
-/// That an owner has an address of a network, or an interface of a pod in one.
+/// A link: an owner has an address of a network, or an interface of a pod in one.
 type Said = (Digest, Digest);
 
-/// What all records of a tree say of each other.
+/// The links that all records of a tree assert.
 #[derive(Default)]
 pub(super) struct Claims {
     /// The address and the owner of each reservation.
@@ -32,17 +31,17 @@ pub(super) struct Claims {
     attached: Vec<Said>,
 }
 
-/// Those about whom records do not agree: some of them, or others that have the same digest by chance, may be in order.
+/// Names about which records do not agree. Some may be in order, and so may names that have the same digest by chance.
 #[derive(Default)]
 pub(super) struct Suspects {
     addresses: BTreeSet<Digest>,
     interfaces: BTreeSet<Digest>,
     owners: BTreeSet<Digest>,
-    /// Whether a pod index entry names one that has not its interface.
+    /// True if a pod index entry names an owner that has not its interface.
     has_misnamed: bool,
 }
 
-/// What an owner record says.
+/// The content of an owner record.
 pub(super) struct Holdings {
     pub(super) reserved: Vec<NetworkAddress>,
     pub(super) uid: Option<PodUid>,
@@ -54,7 +53,7 @@ impl Holdings {
         Self { reserved, uid: record.labels.pod.uid }
     }
 
-    /// What the pod index has of `owner`, which holds this.
+    /// The entries that the pod index needs for `owner`, which holds this.
     pub(super) fn interfaces(&self, owner: &Owner) -> BTreeSet<PodInterface> {
         let uids = self.uid.iter().cycle();
         let interface = |(uid, (network, _)): (&PodUid, &NetworkAddress)| PodInterface {
@@ -88,9 +87,9 @@ impl Claims {
         }
     }
 
-    /// Those about whom not all is as it should be: each reservation has one record that lists it, and each address of
-    /// a record its reservation. The owner that an index names has the interface, and each interface has an index. It
-    /// may have older owners.
+    /// The names for which one of these does not hold. Each reservation has one record that lists it, and each address
+    /// of a record its reservation. The owner that an index names has the interface, and each interface has an index.
+    /// It may have older owners.
     pub(super) fn suspects(mut self) -> Suspects {
         for pairs in [&mut self.reserved, &mut self.listed, &mut self.indexed, &mut self.attached] {
             pairs.sort_unstable();
@@ -121,12 +120,12 @@ impl Suspects {
         self.addresses.is_empty() && self.interfaces.is_empty() && self.owners.is_empty()
     }
 
-    /// Whether reservations must be read to say what is wrong.
+    /// True if reservations must be read to say what is wrong.
     pub(super) fn need_reservations(&self) -> bool {
         !self.addresses.is_empty()
     }
 
-    /// Whether entries of the pod index must be: that there is none is certain without them.
+    /// True if entries of the pod index must be read. The absence of one is certain without them.
     pub(super) fn need_indexes(&self) -> bool {
         self.has_misnamed
     }
@@ -151,7 +150,7 @@ fn digest(of: impl Hash) -> Digest {
     hasher.finish()
 }
 
-/// What the one has more often than the other. Both are sorted.
+/// The links that the one has more often than the other. Both are sorted.
 fn unequal(one: &[Said], other: &[Said]) -> Vec<Said> {
     let (mut one, mut other) = (one.iter().copied().peekable(), other.iter().copied().peekable());
     let mut unequal = Vec::new();

@@ -1,13 +1,13 @@
-//! What each kind of finding means, and what to do about it; for people. Pure.
+//! The meaning of each kind of finding, and its remedy; for people. Pure.
 
 use super::Kind;
 
-/// What a kind of finding means for a cluster, and its remedy.
+/// The meaning of a kind of finding for a cluster, and its remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explanation {
-    /// What it is, and what comes of it.
+    /// The fault, and its consequences.
     pub meaning: &'static str,
-    /// What to do.
+    /// The remedy.
     pub remedy: &'static str,
 }
 
@@ -15,7 +15,7 @@ const REPAIR: &str = "Run `metes check --repair`.";
 const NOTHING: &str = "Nothing has to be done.";
 
 impl Kind {
-    /// What it means, and what to do about it.
+    /// The meaning, and the remedy.
     #[must_use]
     pub fn explain(self) -> Explanation {
         let (meaning, remedy) = match self {

@@ -1,4 +1,4 @@
-//! What an audit may find, by names that stay what they are.
+//! The kinds of findings of an audit. Their names stay as they are.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,14 +26,14 @@ crate::named_enum! {
         UndecodableCursor = "undecodable-cursor",
         /// A meta that does not decode.
         UndecodableMeta = "undecodable-meta",
-        /// What says which cluster goes by a name, and does not decode.
+        /// The record of the cluster that goes by a name, if it does not decode.
         UndecodableCluster = "undecodable-cluster",
         /// A note that an address is cooling, one of the ranges that a configuration asks for, or one of a reconciler
         /// for its next pass, and does not decode.
         UndecodableNote = "undecodable-note",
         /// A pool does not decode: no address is given from it.
         UndecodablePool = "undecodable-pool",
-        /// What `auto` chooses pools by is not what the pools say.
+        /// The index by which `auto` chooses pools contradicts the pools.
         PoolsMismatch = "pools-mismatch",
         /// A reservation whose bit is not set: a scan would try to hand it out.
         ReservationWithoutBit = "reservation-without-bit",
@@ -86,11 +86,11 @@ crate::named_enum! {
 /// Something that is not as it should be, and where.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
-    /// The key, or what else it is about.
+    /// The key, or another name of the place.
     pub key: Bytes,
     /// Its name.
     pub kind: Kind,
-    /// What is wrong, in one sentence that goes on after the key.
+    /// The fault, in one sentence that goes on after the key.
     pub what: String,
 }
 

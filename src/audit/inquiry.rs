@@ -1,5 +1,5 @@
-//! Judges those with whom something is wrong: reservations against owners, owners against the pod index, and each the
-//! other way round. Pure.
+//! Judges suspects by name: reservations against owners, owners against the pod index, and each the other way round.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use crate::pool::record::{Owner, OwnerRecord, PodIndex, Record, Reservation};
 use crate::store::keys::{Key, Keys, NetworkAddress, PodInterface};
 use crate::store::txn::Entry;
 
-/// What a second look keeps: all that there is about suspects, and no more.
+/// The second look: everything about suspects, and no more.
 ///
-/// What is not suspected is in order, and is not judged: what it would be held against is not here.
+/// A record that is not suspected is in order. It is not judged, because its counterparts are not here.
 #[derive(Default)]
 pub(super) struct Inquiry {
     pub(super) suspects: Suspects,
-    /// By addresses that are suspected. None: the reservation does not decode.
+    /// By suspected address. None: the reservation does not decode.
     reserved: BTreeMap<NetworkAddress, Option<Owner>>,
-    /// Who is suspected, or has something that is. None as above.
+    /// The suspected owners, and those that list a suspected address. None as above.
     owners: BTreeMap<Owner, Option<Holdings>>,
-    /// By interfaces that are suspected. None as above.
+    /// By suspected interface. None as above.
     indexed: BTreeMap<PodInterface, Option<Owner>>,
 }
 
@@ -86,7 +86,7 @@ impl Inquiry {
         }
     }
 
-    /// What is wrong with the reservation of an address that `owner` lists.
+    /// The fault of the reservation of an address that `owner` lists.
     fn missing_reservation(&self, owner: &Owner, held: &NetworkAddress) -> Option<String> {
         let (network, address) = held;
         match self.reserved.get(held) {
@@ -139,7 +139,7 @@ impl Inquiry {
         }
     }
 
-    /// What is wrong with the owner that an index names.
+    /// The fault of the owner that an index names.
     fn misnamed(&self, owner: &Owner, interface: &PodInterface) -> Option<(Kind, String)> {
         let PodInterface { cluster, uid, ifname, network } = interface;
         let mismatch = |what: &str| Some((Kind::PodIndexMismatch, format!("names {owner}, {what}")));

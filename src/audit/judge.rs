@@ -1,5 +1,5 @@
-//! Judges what was seen of a tree: bits against reservations, pages against summaries, and each the other way round;
-//! and by [`Inquiry`] who holds what. Pure.
+//! Judges the keys of a tree: bits against reservations, pages against summaries, and each the other way round; and the
+//! holders by [`Inquiry`]. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,10 @@ use crate::pool::{Addr, NetworkName, Page, RangeSet};
 use crate::store::keys::{Bytes, Keys};
 use crate::store::txn::Entry;
 
-/// How many addresses a sentence names before it only counts.
+/// The most addresses that a sentence names; of more, it gives the number.
 const NAMED: usize = 8;
 
-/// What has become of an audit that has seen all keys.
+/// The state of an audit that has seen all keys.
 pub enum Looked {
     /// It has come to its end.
     Enough(Box<Report>),
@@ -28,7 +28,7 @@ pub enum Looked {
 }
 
 impl Audit {
-    /// Judges what was taken.
+    /// Judges the keys that were taken.
     #[must_use]
     pub fn finish(mut self) -> Looked {
         if let Look::First(claims) = &mut self.look {
@@ -92,8 +92,8 @@ fn judge_auto(audit: &Audit, report: &mut Report) {
     }
 }
 
-/// What says which ranges are asked for and is of no use, with its key and its mod revision: nobody holds an address of
-/// them, or a younger record has them too.
+/// The notes of asked ranges that are of no use, each with its key and its mod revision: nobody holds an address of the
+/// ranges, or a younger record has them too.
 fn asked_in_vain(audit: &Audit) -> Vec<(Bytes, i64, AskedRanges)> {
     let is_of_no_use =
         |one| !is_held(audit, one) || audit.asked.iter().any(|other| one.is_within(&other.asked));
@@ -101,7 +101,7 @@ fn asked_in_vain(audit: &Audit) -> Vec<(Bytes, i64, AskedRanges)> {
     seen.map(|(key, seen)| (key.clone(), seen.written, seen.asked.clone())).collect()
 }
 
-/// Whether somebody holds an address from the first to the last one of a range.
+/// True if somebody holds an address from the first to the last one of a range.
 fn is_held(audit: &Audit, asked: &AskedRanges) -> bool {
     asked.sets.iter().flat_map(RangeSet::ranges).any(|range| {
         let network = audit.networks.get(range.network());
@@ -128,7 +128,8 @@ fn judge_holds(audit: &Audit, report: &mut Report) {
     }
 }
 
-/// What was seen in an earlier epoch, a person has accepted. A pass reports what it has seen itself.
+/// A sighting of an earlier epoch is no violation: a person has accepted it. A pass, which looks at bits alone, reports
+/// its own sightings itself.
 fn judge_lacking(audit: &Audit, report: &mut Report) {
     if matches!(audit.look, Look::Bits) {
         return;
@@ -148,7 +149,7 @@ fn judge_lacking(audit: &Audit, report: &mut Report) {
 /// The addresses that owner records list, and that are not reserved.
 struct ListedUnreserved<'a> {
     known: Option<&'a BTreeSet<Addr>>,
-    /// Whether a record of a newer program may list any other address.
+    /// True if a record of a newer program may list any other address.
     may_be_more: bool,
 }
 
@@ -214,7 +215,7 @@ impl NetworkJudge<'_> {
         }
     }
 
-    /// Whether the bit of an address is known to be clear.
+    /// True if the bit of an address is known to be clear.
     fn is_clear(&self, address: Addr) -> bool {
         match self.network.pages.get(&address.page()) {
             None => true,
@@ -243,7 +244,7 @@ impl NetworkJudge<'_> {
         }
     }
 
-    /// Whether nothing needs the set bit of an address. An address that is not reserved may still be in use by the
+    /// True if nothing needs the set bit of an address. An address that is not reserved may still be in use by the
     /// container whose record lists it: with its bit cleared, the next ADD would give it a second time.
     fn is_stray(&self, address: Addr) -> bool {
         let Network { ips, cooling, .. } = self.network;
@@ -252,7 +253,7 @@ impl NetworkJudge<'_> {
         !ips.contains_key(&address) && !cooling.contains(&address) && !is_listed
     }
 
-    /// Whether a page's summary calls it full; one that does not decode may.
+    /// True if a page's summary calls it full; one that does not decode may.
     fn says_full(&self, page: Page) -> bool {
         let summary = self.network.summaries.get(&page.summary());
         summary.is_some_and(|bitmap| bitmap.bits.as_ref().is_none_or(|bits| bits.get(page.bit())))

@@ -1,9 +1,9 @@
 //! Proves the invariants of a whole tree, read at one revision.
 //!
-//! - [`Audit`] takes keys one by one, and then judges them together; pure. `claims`: whether records agree with each
-//!   other; `inquiry`: which do not.
-//! - [`finding`]: what it may find; `explain`: what that means; [`repair`]: what of it can be repaired without harm.
-//! - [`mend`]: what of it a person must agree to.
+//! - [`Audit`] takes keys one by one, and then judges them together; pure. `claims` tests that records agree with each
+//!   other; `inquiry` names those that do not.
+//! - [`finding`]: the kinds of findings; `explain`: their meaning; [`repair`]: repairs that cannot do harm.
+//! - [`mend`]: repairs that a person must agree to.
 //! - [`accept`]: takes a store that went back in time into service again; [`pause`]: ends the pause of a migration.
 
 pub mod accept;
@@ -39,30 +39,30 @@ use crate::store::session::Session;
 use crate::store::txn::Entry;
 use crate::store::walk::{unless_compacted, walk_parts};
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Debug, Default)]
 pub struct Report {
     /// The revision that was read.
     pub revision: i64,
-    /// What must not be, in the order of the keys.
+    /// The broken invariants, in the order of the keys.
     pub violations: Vec<Finding>,
-    /// What may be and costs a little, in the order of the keys.
+    /// The findings that only cost a little, in the order of the keys.
     pub harmless: Vec<Finding>,
     /// Each set bit without a reservation.
     pub stray_bits: Vec<(NetworkName, Addr)>,
-    /// How much was read.
+    /// The number of keys of each kind.
     pub counts: Counts,
-    /// How much of each pool is held, by name.
+    /// The held and free addresses of each pool, by name.
     pub pools: Vec<PoolCounts>,
-    /// How much of each range is held, by network.
+    /// The held and free addresses of each range, by network.
     pub ranges: Vec<CountedRange>,
-    /// What all writers have agreed on.
+    /// The record on which all writers have agreed.
     pub meta: MetaState,
-    /// What can be repaired.
+    /// The repairs that cannot do harm.
     pub repairs: repair::Repairs,
 }
 
-/// How much a tree holds.
+/// The size of a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
     /// Networks with any key.
@@ -105,8 +105,8 @@ pub async fn audit<K: Kv>(session: Session<'_, K>) -> Result<Report, Failure> {
     audit_from(session, limits::WALK_KEYS, || Audit::new(session.keys)).await
 }
 
-/// Audits bits and what hangs on leases at one revision, and leaves owners aside: for a program that
-/// does this every few minutes and has to stay small. What `orphans` hold is counted apart.
+/// Audits bits and the keys on leases at one revision, and leaves owners aside: for a program that does this every few
+/// minutes and has to stay small. Addresses of `orphans` are counted apart.
 ///
 /// # Errors
 /// As [`audit`].
@@ -115,7 +115,7 @@ pub async fn audit_bits<K: Kv>(session: Session<'_, K>, orphans: BTreeSet<Owner>
     audit_from(session, limits::LIST_KEYS, || Audit::of_bits(session.keys, orphans.clone())).await
 }
 
-/// A second look at the same revision says by name what the first one suspects. It has as much time as the first.
+/// A second look at the same revision names the suspects of the first one. It has as much time as the first.
 async fn audit_from<K: Kv>(
     session: Session<'_, K>,
     limit: i64,

@@ -5,7 +5,7 @@ use crate::store::kv::{Failure, Kv};
 use crate::store::prefix;
 use crate::store::session::Session;
 
-/// What became of a request to end the pause.
+/// The outcome of a request to end the pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// ADD works again, as far as the pause kept it from that.

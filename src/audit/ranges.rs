@@ -1,4 +1,4 @@
-//! How much of each range and of each pool is held. Pure.
+//! Counts the held addresses of each range and of each pool. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::pool::known::{KnownState, known_ranges};
 use crate::pool::names::PoolName;
 use crate::pool::{Addr, NetworkName, RangeCounts};
 
-/// How many addresses of one range, or outside of all ranges, are held and free.
+/// The counts of one range, or of the addresses outside of all ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedRange {
     /// The network.
@@ -19,19 +19,19 @@ pub struct CountedRange {
     pub pool: Option<PoolName>,
     /// The range, as people write it; none for the addresses outside of all ranges that are given from or empty.
     pub range: Option<String>,
-    /// Whether its addresses are IPv6. Those outside may be of both families.
+    /// True if its addresses are IPv6. Those outside may be of both families.
     pub is_ipv6: bool,
-    /// Whether addresses of it are given: a pool has it open, or a configuration asks for it.
+    /// True if addresses of it are given: a pool has it open, or a configuration asks for it.
     pub is_given: bool,
     /// Its addresses. Those outside have no size.
     pub counts: RangeCounts,
-    /// How many of the held ones an orphan holds.
+    /// The number of held addresses that an orphan holds.
     pub orphaned: usize,
 }
 
-/// Counts each range of pools and configurations, and then what each network has outside of them. Ranges that are older
-/// are none. Where ranges overlap, an address counts in each. If configurations ask for a range with different excludes
-/// or gateways, the one that gives the most counts.
+/// Counts each range of pools and configurations, and then the addresses of each network outside of them. Ranges that
+/// are older are none. Where ranges overlap, an address counts in each. If configurations ask for a range with
+/// different excludes or gateways, the one that gives the most counts.
 pub(super) fn counted_ranges(audit: &Audit) -> Vec<CountedRange> {
     let nobody = Network::default();
     let mut counted: Vec<CountedRange> = Vec::new();
@@ -57,7 +57,7 @@ pub(super) fn counted_ranges(audit: &Audit) -> Vec<CountedRange> {
                 network.cooling.range(bounds).copied(),
             ),
         };
-        // Those of one text follow each other.
+        // Rows of one text follow each other.
         match counted.last_mut().filter(|last| last.is_of_same_name(&row)) {
             Some(last) if row.counts.size > last.counts.size => *last = row,
             Some(_) => {}
@@ -79,7 +79,7 @@ impl CountedRange {
     }
 }
 
-/// What a network has outside of these spans.
+/// The addresses of a network outside of these spans.
 fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) -> CountedRange {
     spans.sort_unstable();
     let mut spans = spans.into_iter().peekable();
@@ -102,7 +102,7 @@ fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) 
     CountedRange { network, pool: None, range: None, is_ipv6: false, is_given: false, counts, orphaned }
 }
 
-/// How many addresses of a pool are held, and free.
+/// The held and free addresses of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolCounts {
     /// The pool.
@@ -113,9 +113,9 @@ pub struct PoolCounts {
     pub size: u128,
     /// Held in open ranges, by whomever.
     pub held: usize,
-    /// Those of `size` that nobody holds and that are not cooling.
+    /// The addresses of `size` that nobody holds and that are not cooling.
     pub free: u128,
-    /// Those of `size` that are cooling.
+    /// The addresses of `size` that are cooling.
     pub cooling: usize,
     /// Held in draining and closed ranges, by whomever.
     pub draining: usize,

@@ -1,8 +1,8 @@
-//! Repairs what can be repaired without harm: bits, summaries, and what a lease should have removed.
+//! Repairs without harm: bits, summaries, and keys that a lease should have removed.
 //!
-//! A repair relies on nothing but what it compares: the page's mod revision, the absence (or the mod revision) of each
+//! A repair relies on nothing but its compares: the page's mod revision, the absence (or the mod revision) of each
 //! reservation, the summary's mod revision and meta's. If one of them has changed, nothing happens, and another audit
-//! finds what is left. What does not decode is never touched.
+//! finds the rest. A record that does not decode is never touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::store::kv::{Failure, Kv};
 use crate::store::session::Session;
 use crate::store::txn::{Compare, Op, Txn};
 
-/// What an audit found that can be repaired.
+/// The repairs that an audit found.
 #[derive(Debug, Default)]
 pub struct Repairs {
     /// Meta's mod revision (0: missing); none if this program may not write to this tree.
@@ -27,8 +27,8 @@ pub struct Repairs {
     pub(super) stale: Vec<(Bytes, i64)>,
     /// Pages and summaries without a set bit, with their mod revisions: as good as none.
     pub(super) empty: Vec<(Bytes, i64)>,
-    /// What says which ranges are asked for, with mod revisions: ranges of which nobody holds an address, and those
-    /// that lie in what younger ones ask for.
+    /// The notes of asked ranges to delete, with mod revisions: ranges of which nobody holds an address, and those that
+    /// lie in ranges that younger notes ask for.
     pub(super) asked: Vec<(Bytes, i64, AskedRanges)>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct PageRepair {
     pub(super) set: Vec<(usize, i64)>,
 }
 
-/// What a repair did.
+/// The counts of a repair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// Stray bits that were cleared.
@@ -56,14 +56,14 @@ pub struct Repaired {
     pub summaries: usize,
     /// Tombstones and tickets that were deleted.
     pub deleted: usize,
-    /// Empty pages and summaries, and what says that ranges were asked for long ago, that were deleted.
+    /// The number of empty pages and summaries, and of notes of ranges asked for long ago, that were deleted.
     pub emptied: usize,
-    /// Transactions that came to nothing because something changed meanwhile.
+    /// Empty pages and summaries, and notes of ranges that were asked for long ago, that were deleted.
     pub lost: usize,
 }
 
 impl Repairs {
-    /// Whether there is nothing to repair.
+    /// True if there is nothing to repair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.stale.is_empty()
@@ -74,8 +74,8 @@ impl Repairs {
         self.pages.retain(|page| !networks.contains(&page.network));
     }
 
-    /// Whether this program may write to this tree: not if it is a newer program's, if meta
-    /// does not decode, or while a migration is under way.
+    /// True if this program may write to this tree. It may not if the tree is a newer program's, if meta does not
+    /// decode, or while a migration is under way.
     #[must_use]
     pub fn allowed(&self) -> bool {
         self.meta_revision.is_some()
@@ -97,9 +97,9 @@ impl Repaired {
     }
 }
 
-/// Repairs what an audit found and deletes the pages and summaries that nothing is left of: a
-/// missing one says the same and costs nothing. So it does with what says that ranges were asked for long before `now`
-/// (RFC 3339), if nobody holds an address of them or a younger record has them too.
+/// Repairs the findings of an audit, and deletes pages and summaries without a set bit: a missing one says the same and
+/// costs nothing. So it does with notes of ranges that were asked for long before `now` (RFC 3339), if nobody holds an
+/// address of them or a younger record has them too.
 ///
 /// # Errors
 /// As [`repair`].
@@ -118,10 +118,10 @@ pub async fn tidy<K: Kv>(
     Ok(repaired.and(Repaired { emptied: deleted, lost, ..Repaired::default() }))
 }
 
-/// Repairs what an audit found, as far as it has not changed since.
+/// Repairs the findings of an audit, as far as they have not changed since.
 ///
 /// # Errors
-/// [`Failure`]; what was repaired until then stays repaired, and another repair does the rest.
+/// [`Failure`]; the repairs until then stay, and another repair does the rest.
 pub async fn repair<K: Kv>(session: Session<'_, K>, repairs: Repairs) -> Result<Repaired, Failure> {
     let Repairs { meta_revision: Some(meta_revision), pages, summaries, stale, .. } = repairs else {
         return Ok(Repaired::default());
@@ -138,7 +138,7 @@ pub async fn repair<K: Kv>(session: Session<'_, K>, repairs: Repairs) -> Result<
 /// A repair under way.
 struct Repair<'a, K> {
     session: Session<'a, K>,
-    /// What every transaction compares first.
+    /// The compare that begins every transaction.
     meta: Compare,
     /// As they are now, this repair's own changes included.
     summaries: BTreeMap<(NetworkName, Summary), Bitmap>,
@@ -209,7 +209,7 @@ impl<K: Kv> Repair<'_, K> {
         txn
     }
 
-    /// Deletes what no lease will: each by itself, so that one that changed does not keep the others.
+    /// Deletes the keys that no lease will: each by itself, so that one that changed does not keep the others.
     async fn delete_stale(&mut self, stale: &[(Bytes, i64)]) -> Result<(), Failure> {
         for (key, revision) in stale {
             let txn = Txn {
@@ -228,7 +228,7 @@ impl<K: Kv> Repair<'_, K> {
     }
 }
 
-/// What one transaction does to a page, and the page after it.
+/// The changes of one transaction to a page, and the page after them.
 struct RepairStep {
     clear: Vec<usize>,
     set: Vec<(usize, i64)>,

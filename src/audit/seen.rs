@@ -1,4 +1,4 @@
-//! Takes the keys of a tree one by one and keeps of each what the judgement needs. Pure.
+//! Takes the keys of a tree one by one, and keeps of each the part that the judgement needs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,13 +15,13 @@ use crate::pool::definition::PoolDefinition;
 use crate::pool::known::AskedSeen;
 use crate::pool::names::PoolName;
 use crate::pool::record::{
-    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, Owner, OwnerRecord,
-    PodIndex, PoolChanges, Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable, VERSION,
-    newer_version,
+    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, Owner, OwnerKind,
+    OwnerRecord, PodIndex, PoolChanges, Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable,
+    VERSION, newer_version,
 };
 use crate::pool::{Addr, NetworkName, Page, Summary};
 use crate::store::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface, prefix_end};
-use crate::store::pools::decode_pool;
+use crate::store::known_pool::decode_pool;
 use crate::store::txn::Entry;
 
 /// An audit under way. Keys may come in any order.
@@ -30,7 +30,7 @@ pub struct Audit {
     pub(super) networks: BTreeMap<NetworkName, Network>,
     /// Addresses that an owner lists, and whose reservations were not seen.
     pub(super) listed: BTreeMap<NetworkName, BTreeSet<Addr>>,
-    /// Whether a newer program wrote the record of some owner: it may list any address.
+    /// True if a newer program wrote the record of some owner: it may list any address.
     pub(super) has_newer_owner: bool,
     pub(super) look: Look,
     pub(super) meta: MetaState,
@@ -41,9 +41,9 @@ pub struct Audit {
     pub(super) pools: BTreeMap<PoolName, PoolDefinition>,
     /// The pools that `auto` may choose, as the changes of pools have left it.
     pub(super) auto: Vec<AutoPool>,
-    /// Whether all of these decode.
+    /// True if all of these decode.
     pub(super) pools_are_known: bool,
-    /// Which ranges configurations ask for.
+    /// The ranges that configurations ask for.
     pub(super) asked: Vec<AskedSeen>,
     /// The keys of these.
     pub(super) asked_keys: Vec<Bytes>,
@@ -51,23 +51,23 @@ pub struct Audit {
     pub(super) times_of_holds: BTreeSet<NetworkAddress>,
     /// The addresses that are set aside, by the keys of owner records.
     pub(super) set_aside: BTreeSet<NetworkAddress>,
-    /// What running pods use and the store lacks, with the address and its key.
+    /// The addresses that running pods use and the store lacks, with their keys.
     pub(super) lacking: Vec<(Bytes, Addr, Lacking)>,
-    /// Who holds addresses and cannot be using them; known only if owners are left aside.
+    /// The owners that hold addresses and cannot be using them; known only if owners are left aside.
     orphans: Rc<BTreeSet<Owner>>,
 }
 
-/// What is kept of owners, and of who holds what.
+/// The records of owners and holders that an audit keeps.
 pub(super) enum Look {
     /// Nothing.
     Bits,
-    /// What shows whether anything is wrong.
+    /// Digests of all records, which show if anything is wrong.
     First(Claims),
-    /// Whatever is about those with whom something is wrong. All else is known from the first.
+    /// All records about suspects. The first look has settled the rest.
     Second(Inquiry),
 }
 
-/// What was seen of one network.
+/// The keys of one network.
 #[derive(Default)]
 pub(super) struct Network {
     pub(super) ips: BTreeMap<Addr, Ip>,
@@ -79,9 +79,9 @@ pub(super) struct Network {
 /// A reservation.
 pub(super) struct Ip {
     pub(super) revision: i64,
-    /// Whether an operator has set the address aside.
+    /// True if an operator has set the address aside.
     pub(super) is_set_aside: bool,
-    /// Whether an orphan holds it.
+    /// True if an orphan holds it.
     pub(super) is_orphaned: bool,
 }
 
@@ -119,14 +119,14 @@ impl Audit {
         }
     }
 
-    /// Begins an audit that leaves owners, and who holds what, aside. Only what `orphans` hold is counted.
+    /// Begins an audit that leaves owners and holders aside. Only the addresses that `orphans` hold are counted.
     #[must_use]
     pub fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
         Self { look: Look::Bits, orphans, ..Self::new(keys) }
     }
 
-    /// Where the next look begins, passes to owners and to the pod index, and ends. A second look reads only what says
-    /// by name what is wrong.
+    /// The bounds of the next look: its beginning, its passage to owners and to the pod index, and its end. A second
+    /// look reads only the keys that name the fault.
     pub(super) fn bounds(&self) -> [Bytes; 4] {
         let keys = &self.keys;
         let (mut first, mut last) = (keys.root(), prefix_end(&keys.root()));
@@ -170,13 +170,13 @@ impl Audit {
         }
     }
 
-    /// Whether there is anything that all writers must have agreed on before.
+    /// True if there is anything that all writers must have agreed on before.
     pub(super) fn has_allocations(&self) -> bool {
         !self.networks.is_empty() || self.counts.owners > 0 || self.counts.pods > 0
     }
 
-    /// Takes a finding. What a newer program wrote is not judged, and is reported as newer, once. Returns whether it
-    /// was judged.
+    /// Takes a finding. A newer program's record is not judged, and is reported as newer, once. Returns whether the
+    /// record was judged.
     fn find(&mut self, kind: Kind, entry: &Entry, what: impl Into<String>) -> bool {
         let version = newer_version(&entry.value).filter(|_| kind != Kind::SchemaNewer);
         let Some(version) = version else {
@@ -290,10 +290,14 @@ impl Audit {
             record.into_iter().for_each(|record| self.see_listed(&Holdings::of(record)));
             return;
         }
-        self.set_aside.extend(owner.set_aside());
+        let kind = owner.kind();
         let record = record.map_err(|why| self.find(Kind::UndecodableOwner, entry, why.to_string())).ok();
-        if record.as_ref().is_some_and(|record| !is_sound_hold(&owner, record)) {
+        if record.as_ref().is_some_and(|record| !is_of_kind(record, &kind)) {
             self.find(Kind::HoldMismatch, entry, "is not the record of one address that is set aside");
+        }
+        match kind {
+            OwnerKind::Aside(network, address) => _ = self.set_aside.insert((network, address)),
+            OwnerKind::Container(_) | OwnerKind::Unknown => {}
         }
         let Some(holdings) = record.map(Holdings::of) else { return };
         self.see_listed(&holdings);
@@ -314,7 +318,7 @@ impl Audit {
         }
     }
 
-    /// Keeps what a record lists until its reservation is seen.
+    /// Keeps the addresses of a record until their reservations are seen.
     fn see_listed(&mut self, holdings: &Holdings) {
         for (network, address) in &holdings.reserved {
             let is_reserved = self.networks.get(network).is_some_and(|seen| seen.ips.contains_key(address));
@@ -331,7 +335,7 @@ impl Audit {
         }
     }
 
-    /// That the key exists is all that decides.
+    /// The existence of the key is all that decides.
     fn see_cooling(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
         self.counts.cooling += 1;
         self.networks.entry(network).or_default().cooling.insert(address);
@@ -391,8 +395,8 @@ impl Audit {
         }
     }
 
-    /// Where it hangs on no lease, somebody has written it with another tool. It is not deleted, because then the next
-    /// pass would free the address.
+    /// A key on no lease was written with another tool. It is not deleted, because then the next pass would free the
+    /// address.
     fn see_time_of_hold(&mut self, entry: &Entry, held: NetworkAddress) {
         if entry.lease == 0 {
             let what = "hangs on no lease, so the time of the hold would never be over; `metes hold --remove` ends it";
@@ -414,14 +418,18 @@ impl Audit {
     }
 }
 
-/// Whether a record is that of a hold exactly if its owner is one: of one address, with a note.
-fn is_sound_hold(owner: &Owner, record: &OwnerRecord) -> bool {
-    let of_holds = owner.node.network_of_holds().is_some();
-    let held = record.reserved().map(|(network, address)| (network.clone(), address));
-    of_holds == record.hold.is_some() && (!of_holds || held.eq(owner.set_aside()))
+/// Whether a record is one of its owner's kind: that of a hold has a note and the hold's address alone.
+fn is_of_kind(record: &OwnerRecord, kind: &OwnerKind) -> bool {
+    match kind {
+        OwnerKind::Container(_) => record.hold.is_none(),
+        OwnerKind::Aside(network, address) => {
+            record.hold.is_some() && record.reserved().eq([(network, *address)])
+        }
+        OwnerKind::Unknown => false,
+    }
 }
 
-/// Whether a cursor's value is an address: 32 hex digits, as in keys, or as people write it.
+/// True if a cursor's value is an address: 32 hex digits, as in keys, or as people write it.
 fn is_address(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_ok_and(|text| {
         let hex = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

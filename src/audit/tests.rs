@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::accept::{Accepted, accept, begin, finish};
+use super::accept::{Accepted, BeginError, accept, begin, finish};
 use super::fixture::{self, addr, bits, entry, keys, owner, page};
 use super::repair::{Repaired, repair};
 use super::*;
@@ -228,7 +228,7 @@ fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
     );
 }
 
-/// A large tree is not read twice because of something that is harmless, and what is read again has time of its own.
+/// A large tree is not read twice for a harmless finding, and the second look has time of its own.
 #[tokio::test(start_paused = true)]
 async fn a_second_look_reads_what_it_needs_in_its_own_time() {
     let [index, ip] = [fixture::index_key(), keys().ip(&net(), addr("10.0.0.1"))];
@@ -309,15 +309,15 @@ struct Model {
     tree: RefCell<BTreeMap<Bytes, Entry>>,
     revision: RefCell<i64>,
     meddle: fn(&mut BTreeMap<Bytes, Entry>),
-    /// How many reads of a pinned revision are yet to fail.
+    /// The number of reads of a pinned revision that are yet to fail.
     compactions: Cell<usize>,
-    /// How many keys an answer may have.
+    /// The most keys of an answer.
     most: usize,
-    /// How many answers had more.
+    /// The number of answers that had more.
     refused: Cell<usize>,
-    /// How long each answer takes.
+    /// The time that each answer takes.
     takes: Duration,
-    /// How many keys were read.
+    /// The number of keys read.
     read: Cell<usize>,
 }
 
@@ -645,9 +645,9 @@ fn an_adoption_begins_under_suspicion_and_always_ends_in_the_next_epoch() {
         assert_eq!((ended.epoch, ended.suspect, ended.paused), (after, None, begun.0.paused));
     }
     let newer = Model::new(valued(&meta, r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#));
-    assert_eq!(wait(begin(on(&newer))), Err(MetaError::Newer(2)));
+    assert_eq!(wait(begin(on(&newer))), Err(MetaError::Newer(2).into()));
     let garbage = Model::new(valued(&meta, "garbage"));
-    assert!(matches!(wait(begin(on(&garbage))), Err(MetaError::Bad(_))));
+    assert!(matches!(wait(begin(on(&garbage))), Err(BeginError::Meta(MetaError::Bad(_)))));
 }
 
 #[test]

@@ -1,26 +1,23 @@
 //! What a person may type.
 
-use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use clap_complete::Shell;
-use serde::Serialize;
 
-use crate::audit::Kind;
-use crate::config::keys::did_you_mean;
-use crate::pool::NetworkName;
-use crate::pool::names::{NO_CLUSTER, PoolName};
-use crate::pool::record::{Owner, Pod};
-
-/// How many letters of a kind may be wrong, so that it is still suggested.
-const KIND_TYPOS: usize = 6;
-/// The longest note of a hold, in bytes.
-const HOLD_NOTE_MAX: usize = 256;
-/// The longest time of a hold.
-const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+use super::check::CheckArgs;
+use super::hold::{HoldArgs, HoldsArgs};
+use super::leaks::LeaksArgs;
+use super::list::ListArgs;
+use super::map::MapArgs;
+use super::output::{ListOutput, Output};
+use super::pool::{POOL_AFTER_HELP, PoolVerb};
+use super::release::ReleaseArgs;
+use super::show::ShowArgs;
+use super::top::TopArgs;
+use super::validate::{VALIDATE_AFTER_HELP, ValidateArgs};
+use super::version::VersionArgs;
 
 const LONG_ABOUT: &str = "\
 metes is an IPAM plugin for CNI. It gives addresses to the interfaces of containers, and gives
@@ -60,33 +57,6 @@ The host file says where etcd is. It is the file of --config, else of $METES_CON
 Exit codes: 0 done, 1 failed, or `check` or `doctor` found something wrong, 2 wrong usage,
 3 (only `pool`) done, but somebody still holds addresses outside of the open ranges.";
 
-const VALIDATE_AFTER_HELP: &str = "\
-All networks of a cluster:
-
-  kubectl get network-attachment-definitions -A -o yaml | metes validate";
-
-pub(super) const POOL_AFTER_HELP: &str = "\
-A pool as a file for `metes pool apply -f`:
-
-  pool: storage
-  network: storage            # no address is held twice in it; pools may share one
-  ranges:
-  - {range: 10.56.0.0/16, gateway: 10.56.255.254, exclude: [10.56.0.0/28]}
-  - {range: 10.57.0.5-10.57.0.9/20, state: draining}     # open (default), draining or closed
-  order: next                 # lowest, next or spread
-  routes: [{dst: 10.0.0.0/8, gw: 10.56.255.254}]
-  dns: {nameservers: [10.56.0.53], search: [storage.example]}
-  allow: {clusters: [prod-1], namespaces: [\"team-*\"], nodes: [\"gpu-*\"]}
-  for: {node_labels: {rack: \"7\"}}     # \"pool\": \"auto\" means this pool on such nodes
-  priority: 10                # higher first; 0 if it is not given
-  note: owner netops
-
-Only `pool` and `ranges` are needed. A network uses it with `\"ipam\": {\"type\": \"metes\", \"pool\": \"storage\"}`.
-
-Exit codes: 0 done, 1 refused or failed (nothing is written for what is refused), 2 wrong usage,
-3 done, but somebody still holds addresses outside of the open ranges.";
-
-/// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "metes",
@@ -104,18 +74,16 @@ pub(super) struct Cli {
     #[arg(long, global = true, value_name = "URL,...", value_delimiter = ',')]
     pub(super) endpoints: Vec<String>,
     /// How long etcd may take, like 30s; the default is 1m, and 3s for `doctor`. `check` reads twice or more, and has
-    /// as much each time. `watch` and `pool drain --wait` have no limit unless it is given
+    /// as much each time. `list --watch` and `pool drain --wait` have no limit unless it is given
     #[arg(long, global = true, value_name = "DURATION", value_parser = timeout)]
     pub(super) timeout: Option<Duration>,
-    /// What to do.
     #[command(subcommand)]
     pub(super) verb: CliVerb,
 }
 
-/// What to do, with the store or without it.
+/// A command, with the store or without it.
 #[derive(Debug, Subcommand)]
 pub(super) enum CliVerb {
-    /// With the store.
     #[command(flatten)]
     Store(Command),
     /// Find mistakes in networks, host files and pools before a pod starts
@@ -133,19 +101,24 @@ pub(super) enum CliVerb {
     /// Looks at the host file and the files that it names, at each endpoint of etcd, at certificates and the clock,
     /// at the rights on the prefix, and at what this node keeps. It goes on where something fails, and takes a few
     /// seconds at most. A key is written to etcd and removed again. Exit 1 if anything is bad.
-    Doctor(DoctorArgs),
+    Doctor(Output),
     /// Print a script that makes a shell complete commands and flags
     ///
     /// For bash, in ~/.bashrc: source <(metes completion bash)
-    Completion(CompletionArgs),
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
     /// Show the version; with --server also the versions of etcd's members and of the stored records
     Version(VersionArgs),
 }
 
-/// What to do with the store.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// List the addresses that are held
+    ///
+    /// With --watch or --watch-only, it runs until Ctrl-C, or for the time of --timeout. Static addresses without a
+    /// network are not watched.
     #[command(visible_aliases = ["ls", "get"])]
     List(ListArgs),
     /// Show everything about an address, or about all addresses of a container, pod, network, prefix or pool
@@ -160,7 +133,7 @@ pub(super) enum Command {
     /// and what lies outside of start and end. It is "older" if its CNI network has asked for other ranges
     /// since. If somebody still holds an address that only an older range gives, a line below says who. The
     /// row "-" counts addresses outside of all ranges.
-    Usage(UsageArgs),
+    Usage(ListOutput),
     /// Draw how full ranges are, and who holds their addresses
     ///
     /// On a terminal, or as a page for a browser: metes map storage -o html >map.html. A cell of the picture is a
@@ -180,10 +153,6 @@ pub(super) enum Command {
     /// frees none, it says so. Make sure that no container uses an address before you free it. `metes leaks -o name`
     /// prints what `metes release -f -` takes.
     Leaks(LeaksArgs),
-    /// Print a line for each address that is given, freed, cooling or set aside, as it happens
-    ///
-    /// Runs until Ctrl-C, or for the time of --timeout. Static addresses without a network are not watched.
-    Watch(WatchArgs),
     /// Check that all stored records fit together
     ///
     /// Reads everything at one moment and names each violation. The exit code is 1 if there is one.
@@ -202,805 +171,8 @@ pub(super) enum Command {
     /// List the addresses that are set aside
     Holds(HoldsArgs),
     /// Show and change named pools of addresses
-    #[command(after_help = POOL_AFTER_HELP)]
-    Pool(PoolArgs),
-}
-
-/// How to print a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ListFormat {
-    /// For people
-    Table,
-    /// A table with all columns, and nothing shortened
-    Wide,
-    /// For programs
-    Json,
-    /// For programs and people
-    Yaml,
-    /// Only names, in the form that other commands take
-    Name,
-}
-
-/// How a list is printed.
-#[derive(Debug, Args)]
-pub(super) struct ListOutput {
-    /// How to print
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
-    pub(super) format: ListFormat,
-    /// Leave out the first line, which has the names of the columns
-    #[arg(long)]
-    pub(super) no_headers: bool,
-    /// The column to sort by
-    #[arg(long, value_name = "FIELD")]
-    pub(super) sort_by: Option<String>,
-}
-
-/// How to print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-    /// For programs and people
-    Yaml,
-}
-
-/// The choice of a format.
-#[derive(Debug, Args)]
-pub(super) struct Output {
-    /// How to print
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = Format::Table)]
-    pub(super) format: Format,
-}
-
-/// Where an owner is.
-#[derive(Debug, Clone, Default, Args)]
-pub(super) struct Place {
-    /// Only what is held on nodes of this name
-    #[arg(long)]
-    pub(super) node: Option<String>,
-    /// Only what is held by nodes of this cluster; - for those whose host file names no cluster
-    #[arg(long)]
-    pub(super) cluster: Option<String>,
-}
-
-impl Place {
-    /// Whether the owner is there.
-    pub(super) fn holds(&self, owner: &Owner) -> bool {
-        self.node.as_ref().is_none_or(|node| owner.node == **node)
-            && self.cluster.as_ref().is_none_or(|cluster| owner.cluster_or_dash() == cluster)
-    }
-
-    /// Whether nothing is asked of it.
-    pub(super) fn is_anywhere(&self) -> bool {
-        self.node.is_none() && self.cluster.is_none()
-    }
-}
-
-/// In words, each with a blank before.
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(node) = &self.node {
-            write!(f, " on node {node}")?;
-        }
-        match &self.cluster {
-            Some(cluster) => write!(f, " in cluster {cluster}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// `metes validate`
-#[derive(Debug, Args)]
-pub(super) struct ValidateArgs {
-    /// Files; - for stdin
-    #[arg(value_name = "FILE", default_value = "-")]
-    pub(super) files: Vec<PathBuf>,
-    /// How to print
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = ValidateFormat::Table)]
-    pub(super) format: ValidateFormat,
-}
-
-/// `metes doctor`
-#[derive(Debug, Args)]
-pub(super) struct DoctorArgs {
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: Output,
-}
-
-/// How to print what is wrong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum ValidateFormat {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-    /// For code hosts, which show it beside the lines
-    Sarif,
-}
-
-/// Which addresses are meant.
-#[derive(Debug, Clone, Default, Args)]
-pub(super) struct Filter {
-    /// Only addresses of this network
-    #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// Where they are held.
-    #[command(flatten)]
-    pub(super) place: Place,
-    /// Only addresses of pods in this namespace
-    #[arg(long)]
-    pub(super) namespace: Option<String>,
-    /// Only addresses of this pod
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name)]
-    pub(super) pod: Option<PodName>,
-}
-
-impl Filter {
-    /// Whether all addresses are meant.
-    pub(super) fn is_empty(&self) -> bool {
-        let Self { network, place, namespace, pod } = self;
-        network.is_none() && place.is_anywhere() && namespace.is_none() && pod.is_none()
-    }
-
-    /// Whether addresses of this pod are meant.
-    pub(super) fn is_of(&self, pod: &Pod) -> bool {
-        self.namespace.as_ref().is_none_or(|wanted| pod.namespace == *wanted)
-            && self.pod.as_ref().is_none_or(|wanted| wanted.is(pod))
-    }
-
-    /// The network, if nothing else is asked of addresses.
-    pub(super) fn network_alone(&self) -> Option<&NetworkName> {
-        let Self { network, place, namespace, pod } = self;
-        let is_alone = place.is_anywhere() && namespace.is_none() && pod.is_none();
-        network.as_ref().filter(|_| is_alone)
-    }
-
-    /// Whether all that is stored must be read to find what is meant.
-    pub(super) fn needs_everything(&self) -> bool {
-        let Self { network, place, namespace, pod } = self;
-        network.is_none() && place.node.is_none() && namespace.is_none() && pod.is_none()
-    }
-}
-
-/// In words, each with a blank before.
-impl fmt::Display for Filter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(network) = &self.network {
-            write!(f, " in network {network}")?;
-        }
-        write!(f, "{}", self.place)?;
-        if let Some(namespace) = &self.namespace {
-            write!(f, " in namespace {namespace}")?;
-        }
-        match &self.pod {
-            Some(PodName { namespace, name }) => write!(f, " by pod {namespace}/{name}"),
-            None => Ok(()),
-        }
-    }
-}
-
-/// `metes list`
-#[derive(Debug, Args)]
-pub(super) struct ListArgs {
-    /// Which ones.
-    #[command(flatten)]
-    pub(super) filter: Filter,
-    /// Only the first so many, by network and address
-    #[arg(long, value_name = "COUNT", conflicts_with = "watch")]
-    pub(super) limit: Option<usize>,
-    /// After the list, print a line for each change, as `watch` does
-    #[arg(short, long)]
-    pub(super) watch: bool,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// `metes leaks`
-#[derive(Debug, Args)]
-pub(super) struct LeaksArgs {
-    /// Which ones.
-    #[command(flatten)]
-    pub(super) filter: Filter,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// `metes watch`
-#[derive(Debug, Args)]
-pub(super) struct WatchArgs {
-    /// Which ones.
-    #[command(flatten)]
-    pub(super) filter: Filter,
-    /// How to print
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = ListFormat::Table)]
-    pub(super) format: ListFormat,
-}
-
-/// `metes show`
-#[derive(Debug, Args)]
-pub(super) struct ShowArgs {
-    /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
-    #[arg(value_name = "WHAT")]
-    pub(super) what: String,
-    /// What WHAT is, if it may be several things
-    #[arg(long = "as", value_enum, value_name = "KIND")]
-    pub(super) kind: Option<WordKind>,
-    /// Which ones.
-    #[command(flatten)]
-    pub(super) filter: Filter,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// What a word may be the name of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum WordKind {
-    /// A container, or the beginning of its id
-    Container,
-    /// A network
-    Network,
-    /// A pool
-    Pool,
-}
-
-impl fmt::Display for WordKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            WordKind::Container => "container",
-            WordKind::Network => "network",
-            WordKind::Pool => "pool",
-        })
-    }
-}
-
-/// `metes usage`
-#[derive(Debug, Args)]
-pub(super) struct UsageArgs {
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// `metes map`
-#[derive(Debug, Args)]
-pub(super) struct MapArgs {
-    /// A network, a pool or a prefix
-    #[arg(value_name = "WHAT")]
-    pub(super) what: String,
-    /// What it is, if the name stands for both
-    #[arg(long = "as", value_enum, value_name = "KIND")]
-    pub(super) kind: Option<MapKind>,
-    /// What cells are coloured by
-    #[arg(long, value_enum, default_value_t = MapBy::Fill)]
-    pub(super) by: MapBy,
-    /// Only this network, if a prefix is drawn
-    #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// How to print
-    #[arg(short = 'o', long = "output", value_enum, default_value_t = MapFormat::Table)]
-    pub(super) format: MapFormat,
-}
-
-/// What a name of something drawn may stand for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum MapKind {
-    /// A network
-    Network,
-    /// A pool
-    Pool,
-}
-
-impl MapKind {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            MapKind::Network => "network",
-            MapKind::Pool => "pool",
-        }
-    }
-}
-
-/// What the cells of a picture are coloured by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum MapBy {
-    /// How full they are
-    Fill,
-    /// The namespace of most pods
-    Namespace,
-    /// The node of most containers
-    Node,
-    /// For how long most have been held
-    Age,
-}
-
-impl MapBy {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            MapBy::Fill => "fill",
-            MapBy::Namespace => "namespace",
-            MapBy::Node => "node",
-            MapBy::Age => "age",
-        }
-    }
-}
-
-/// How to print a picture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum MapFormat {
-    /// For a terminal
-    Table,
-    /// A drawing
-    Svg,
-    /// A page for a browser
-    Html,
-    /// For programs
-    Json,
-    /// For programs and people
-    Yaml,
-}
-
-/// `metes top`
-#[derive(Debug, Args)]
-pub(super) struct TopArgs {
-    /// Whose addresses are counted together
-    #[arg(long, value_enum, default_value_t = Consumer::Namespace)]
-    pub(super) by: Consumer,
-    /// Show only so many, those with the most addresses; the default is all
-    #[arg(short = 'n', long = "most", value_name = "COUNT")]
-    pub(super) most: Option<usize>,
-    /// Which ones.
-    #[command(flatten)]
-    pub(super) filter: Filter,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// Whose addresses are counted together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Consumer {
-    /// All pods of a namespace
-    Namespace,
-    /// A pod
-    Pod,
-    /// All containers of a node
-    Node,
-    /// All of a network
-    Network,
-}
-
-/// `metes check`
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume", "mend", "restore"]))]
-pub(super) struct CheckArgs {
-    /// Say what a kind of violation means and what to do; `all` for all kinds
-    #[arg(long, value_name = "KIND", value_parser = kinds, conflicts_with_all = ["repair", "asks"])]
-    pub(super) explain: Option<Explained>,
-    /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
-    /// that no lease would ever remove; never touches what cannot be decoded
-    #[arg(long)]
-    pub(super) repair: bool,
-    /// Mend what a repair does not touch: all findings of a kind, the one with this key, or `all`. Says for each what
-    /// is there and what would be done, and asks first. May free what a container had
-    #[arg(long, value_name = "KIND|KEY|all", value_parser = mend_target)]
-    pub(super) mend: Option<MendTarget>,
-    /// The file that keeps what --mend deletes and replaces. It must not exist. The default is one in the current
-    /// folder that is named after the time
-    #[arg(long, value_name = "FILE", requires = "mend")]
-    pub(super) backup: Option<PathBuf>,
-    /// Put back what a --mend deleted or replaced, by the file that keeps it: all that an owner had, where nothing
-    /// stands there since. Asks first
-    #[arg(long, value_name = "FILE", conflicts_with = "mend")]
-    pub(super) restore: Option<PathBuf>,
-    /// Take a store into service again that was restored from a backup, with what it holds; asks first
-    #[arg(long)]
-    pub(super) accept_store: bool,
-    /// End the pause of a migration that will not be finished, so that ADD gives out addresses again;
-    /// asks first. Works without Kubernetes, and from every cluster that shares the store
-    #[arg(long)]
-    pub(super) resume: bool,
-    /// Do not ask
-    #[arg(short = 'y', long, requires = "asks")]
-    pub(super) yes: bool,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: Output,
-}
-
-/// `metes release`
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["targets", "containers", "file"]))]
-pub(super) struct ReleaseArgs {
-    /// Free the owners that hold these addresses
-    #[arg(value_name = "ADDRESS|NETWORK/ADDRESS", value_parser = release_target)]
-    pub(super) targets: Vec<ReleaseTarget>,
-    /// The network of the addresses, if they are held in several
-    #[arg(long, value_parser = NetworkName::stored, conflicts_with = "containers")]
-    pub(super) network: Option<NetworkName>,
-    /// Free all interfaces of the container with this id, or of the only one whose id begins so; may be given
-    /// several times
-    #[arg(long = "container", value_name = "ID")]
-    pub(super) containers: Vec<String>,
-    /// Free what the lines of this file name, in the form that `list` and `leaks` print with -o name; - for stdin.
-    /// Lines that name what nobody holds are ignored
-    #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub(super) file: Option<PathBuf>,
-    /// Where it is.
-    #[command(flatten)]
-    pub(super) place: Place,
-    /// Without a cooldown: the addresses may be given out again at once
-    #[arg(long)]
-    pub(super) now: bool,
-    /// Do not ask
-    #[arg(short = 'y', long)]
-    pub(super) yes: bool,
-}
-
-/// `metes hold`
-#[derive(Debug, Args)]
-pub(super) struct HoldArgs {
-    /// The addresses
-    #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
-    pub(super) addresses: Vec<IpAddr>,
-    /// Their network; the default is the one with a range that the address lies in
-    #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// Also in a network that the store does not know yet
-    #[arg(long, requires = "network")]
-    pub(super) force: bool,
-    /// Why; an ADD that asks for the address gets this note
-    #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
-    pub(super) note: Option<String>,
-    /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
-    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
-    pub(super) time: Option<Duration>,
-    /// End it: containers may get the addresses again
-    #[arg(long, conflicts_with_all = ["note", "time", "force"])]
-    pub(super) remove: bool,
-}
-
-/// `metes holds`
-#[derive(Debug, Args)]
-pub(super) struct HoldsArgs {
-    /// Only addresses of this network
-    #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// `metes completion`
-#[derive(Debug, Args)]
-pub(super) struct CompletionArgs {
-    /// The shell
-    pub(super) shell: Shell,
-}
-
-/// `metes version`
-#[derive(Debug, Args)]
-pub(super) struct VersionArgs {
-    /// Ask etcd, too
-    #[arg(long)]
-    pub(super) server: bool,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: Output,
-}
-
-/// `metes pool`
-#[derive(Debug, Args)]
-pub(super) struct PoolArgs {
-    /// What to do.
-    #[command(subcommand)]
-    pub(super) verb: PoolVerb,
-}
-
-/// What to do with pools.
-#[derive(Debug, Subcommand)]
-pub(super) enum PoolVerb {
-    /// List the pools
-    #[command(visible_aliases = ["ls", "get"])]
-    List(PoolListArgs),
-    /// Show one pool, and how much of each range is held
-    Show(PoolShowArgs),
-    /// Count how many addresses of each pool are held and free
-    ///
-    /// SIZE, HELD and FREE count the open ranges. DRAINING and CLOSED count what is still held in such
-    /// ranges. OUTSIDE counts addresses of the pool that are in none of its ranges any more. COOLING counts
-    /// addresses that were freed a short while ago, and so are not free. ASIDE counts the held addresses that
-    /// are set aside.
-    Status(PoolStatusArgs),
-    /// Make or change the pools of a file
-    ///
-    /// Prints what changes, and who holds addresses outside of the open ranges after it. Asks, and
-    /// writes each pool in one transaction. As soon as it has returned, no pod gets an address by the old
-    /// text. Running pods keep their addresses. If a pool of the file is wrong, nothing is written.
-    Apply(PoolApplyArgs),
-    /// Print what `apply` would change
-    Diff(PoolFileArgs),
-    /// Give out no more addresses of a range; pods keep those that they have
-    Drain(PoolDrainArgs),
-    /// Give out no more addresses of a range, as `drain` does, and for good
-    ///
-    /// A pool can be deleted when all its ranges are closed.
-    Close(PoolRangeArgs),
-    /// Give out addresses of a range again
-    Open(PoolRangeArgs),
-    /// Delete a pool of which all ranges are closed and no address is held
-    Delete(PoolDeleteArgs),
-    /// Print pools as YAML that `apply` takes
-    Export(PoolExportArgs),
-    /// Make pools from the ranges of a NetworkAttachmentDefinition, and print them as YAML that `apply` takes
-    ///
-    /// It changes nothing and does not ask etcd. Apply the pools first, then the definition that
-    /// --nad prints. Running pods keep their addresses. Stderr says what will be different.
-    FromNad(PoolFromNadArgs),
-    /// Say which pools `"pool": "auto"` chooses for a pod, and why
-    ///
-    /// A value that you do not give is unknown, as for the plugin if the runtime does not say it. Node,
-    /// cluster and node labels come from the host file. With --node of another node, only the labels that you
-    /// give are known. The exit code is 1 if there is no pool for the pod.
-    Which(PoolWhichArgs),
-}
-
-/// `metes pool list`
-#[derive(Debug, Args)]
-pub(super) struct PoolListArgs {
-    /// Only pools of this network
-    #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// `metes pool show`
-#[derive(Debug, Args)]
-pub(super) struct PoolShowArgs {
-    /// The pool
-    pub(super) name: PoolName,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: Output,
-}
-
-/// `metes pool status`
-#[derive(Debug, Args)]
-pub(super) struct PoolStatusArgs {
-    /// Only this pool
-    pub(super) name: Option<PoolName>,
-    /// Only pools of this network
-    #[arg(long, value_parser = NetworkName::stored)]
-    pub(super) network: Option<NetworkName>,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: ListOutput,
-}
-
-/// The file with pools.
-#[derive(Debug, Args)]
-pub(super) struct PoolFileArgs {
-    /// A file with pools in YAML or JSON; it may have several documents; - for stdin
-    #[arg(short = 'f', long = "file", value_name = "FILE")]
-    pub(super) file: PathBuf,
-}
-
-/// `metes pool apply`
-#[derive(Debug, Args)]
-pub(super) struct PoolApplyArgs {
-    /// The file.
-    #[command(flatten)]
-    pub(super) file: PoolFileArgs,
-    /// Only print what would change
-    #[arg(long)]
-    pub(super) dry_run: bool,
-    /// Do not ask
-    #[arg(short = 'y', long)]
-    pub(super) yes: bool,
-}
-
-/// One range of a pool.
-#[derive(Debug, Args)]
-pub(super) struct PoolRangeArgs {
-    /// The pool
-    pub(super) name: PoolName,
-    /// The range, exactly as `metes pool show` prints it
-    #[arg(long)]
-    pub(super) range: String,
-    /// Do not ask
-    #[arg(short = 'y', long)]
-    pub(super) yes: bool,
-}
-
-/// `metes pool drain`
-#[derive(Debug, Args)]
-pub(super) struct PoolDrainArgs {
-    /// The range.
-    #[command(flatten)]
-    pub(super) range: PoolRangeArgs,
-    /// Wait until nobody holds an address of the range; each time the holders change, print who is left
-    #[arg(long)]
-    pub(super) wait: bool,
-}
-
-/// `metes pool delete`
-#[derive(Debug, Args)]
-pub(super) struct PoolDeleteArgs {
-    /// The pool
-    pub(super) name: PoolName,
-    /// Do not ask
-    #[arg(short = 'y', long)]
-    pub(super) yes: bool,
-}
-
-/// `metes pool export`
-#[derive(Debug, Args)]
-pub(super) struct PoolExportArgs {
-    /// Only this pool
-    pub(super) name: Option<PoolName>,
-}
-
-/// `metes pool from-nad`
-#[derive(Debug, Args)]
-pub(super) struct PoolFromNadArgs {
-    /// The definition in YAML or JSON, as kubectl prints it, or a CNI configuration; - for stdin
-    pub(super) file: PathBuf,
-    /// The name of the pool, or what its name begins with if there are several; without it, the
-    /// definition's name
-    #[arg(long, value_name = "POOL")]
-    pub(super) name: Option<PoolName>,
-    /// Print the definition that uses the pools, not the pools
-    #[arg(long)]
-    pub(super) nad: bool,
-}
-
-/// `metes pool which`
-#[derive(Debug, Args)]
-pub(super) struct PoolWhichArgs {
-    /// The pod's namespace
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub(super) namespace: String,
-    /// The pod's name
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub(super) pod: String,
-    /// The CNI network, by the `name` of its configuration
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub(super) network: String,
-    /// The node
-    #[arg(long)]
-    pub(super) node: Option<String>,
-    /// The cluster
-    #[arg(long)]
-    pub(super) cluster: Option<String>,
-    /// A label of the node, instead of those of the host file; may be given several times
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
-    pub(super) labels: Vec<(String, String)>,
-    /// How to print.
-    #[command(flatten)]
-    pub(super) output: Output,
-}
-
-/// The kinds of findings that are to be explained.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Explained(pub(super) Vec<Kind>);
-
-fn kinds(text: &str) -> Result<Explained, String> {
-    if text == "all" {
-        return Ok(Explained(Kind::ALL.to_vec()));
-    }
-    named_kind(text).map(|kind| Explained(vec![kind]))
-}
-
-fn named_kind(text: &str) -> Result<Kind, String> {
-    Kind::named(text).ok_or_else(|| {
-        let known = Kind::ALL.map(Kind::name);
-        let near = did_you_mean(text, &known, KIND_TYPOS);
-        format!("there is no such kind{near}; `metes check --explain all` names them all")
-    })
-}
-
-/// Which findings are to be mended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum MendTarget {
-    /// All violations.
-    All,
-    /// Those of a kind.
-    Kind(Kind),
-    /// Those about a key, as it is printed.
-    Key(String),
-}
-
-impl fmt::Display for MendTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MendTarget::All => f.write_str("all"),
-            MendTarget::Kind(kind) => kind.fmt(f),
-            MendTarget::Key(key) => f.write_str(key),
-        }
-    }
-}
-
-fn mend_target(text: &str) -> Result<MendTarget, String> {
-    match text {
-        "all" => Ok(MendTarget::All),
-        key if key.starts_with('/') => Ok(MendTarget::Key(key.to_owned())),
-        kind => named_kind(kind).map(MendTarget::Kind),
-    }
-}
-
-fn label(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("expected NAME=VALUE".to_owned()),
-    }
-}
-
-/// A pod as a person names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PodName {
-    /// Its namespace.
-    pub(super) namespace: String,
-    /// Its name.
-    pub(super) name: String,
-}
-
-impl PodName {
-    /// Whether that pod is meant.
-    pub(super) fn is(&self, pod: &Pod) -> bool {
-        pod.namespace == self.namespace && pod.name == self.name
-    }
-}
-
-pub(super) fn pod_name(text: &str) -> Result<PodName, String> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok(PodName { namespace: namespace.to_owned(), name: name.to_owned() })
-        }
-        _ => Err("expected NAMESPACE/NAME".to_owned()),
-    }
-}
-
-/// Whom to free.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ReleaseTarget {
-    /// Who holds an address, in any network.
-    Address(IpAddr),
-    /// Who holds an address in a network; in none: who has it as a static address that is only recorded.
-    InNetwork(Option<NetworkName>, IpAddr),
-    /// All interfaces of the container with this id, or of the only one whose id begins so.
-    Container(String),
-    /// An interface of a container.
-    Owner(Owner),
-}
-
-/// Reads an address, a network and an address with a slash between, or the names of an owner with slashes between. What
-/// stands for no network and no cluster is nothing: a hyphen would look like a flag.
-pub(super) fn release_target(text: &str) -> Result<ReleaseTarget, String> {
-    let address = |text: &str| text.parse::<IpAddr>();
-    let target = match text.split('/').collect::<Vec<_>>()[..] {
-        [one] => address(one).ok().map(ReleaseTarget::Address),
-        ["", recorded] => address(recorded).ok().map(|address| ReleaseTarget::InNetwork(None, address)),
-        [network, held] => NetworkName::stored(network)
-            .ok()
-            .zip(address(held).ok())
-            .map(|(network, address)| ReleaseTarget::InNetwork(Some(network), address)),
-        [cluster, node, container, ifname] => {
-            let cluster = if cluster.is_empty() { NO_CLUSTER } else { cluster };
-            Owner::named([cluster, node, container, ifname]).ok().map(ReleaseTarget::Owner)
-        }
-        _ => None,
-    };
-    target.ok_or_else(|| {
-        "expected ADDRESS, NETWORK/ADDRESS or CLUSTER/NODE/CONTAINER/INTERFACE, as `-o name` prints them"
-            .to_owned()
-    })
+    #[command(subcommand, after_help = POOL_AFTER_HELP)]
+    Pool(PoolVerb),
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {
@@ -1008,36 +180,7 @@ fn timeout(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("expected more than 0s".to_owned()) } else { Ok(time) }
 }
 
-fn hold_address(text: &str) -> Result<IpAddr, String> {
-    let address: IpAddr = text.parse().map_err(|_| "expected an IPv4 or IPv6 address".to_owned())?;
-    match address {
-        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
-            Err("write an IPv4 address as one, like 10.56.0.77".to_owned())
-        }
-        _ if address.is_unspecified() || address.is_multicast() => {
-            Err("expected an address that an interface can have".to_owned())
-        }
-        _ => Ok(address),
-    }
-}
-
-fn hold_note(text: &str) -> Result<String, String> {
-    let is_right = !text.trim().is_empty() && text.len() <= HOLD_NOTE_MAX && !text.contains(char::is_control);
-    match is_right {
-        true => Ok(text.to_owned()),
-        false => Err(format!("expected 1 to {HOLD_NOTE_MAX} bytes without control characters")),
-    }
-}
-
-fn hold_time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
-    match (Duration::from_secs(1)..=HOLD_TIME_MAX).contains(&time) {
-        true => Ok(time),
-        false => Err("expected at least 1s and at most 365d".to_owned()),
-    }
-}
-
-/// What metes says of itself when a person calls it without arguments, as other plugins do.
+/// The answer to a call without arguments, as other plugins give it.
 pub(super) fn about(versions: &[&str]) -> String {
     format!(
         "metes {}: a cluster-wide CNI IPAM plugin coordinated through etcd (metes --help says more)\n\
@@ -1091,7 +234,7 @@ mod tests {
             "release -f - --yes",
             "top --by node -n 3 -o json",
             "leaks --node a -o name",
-            "watch --network a -o json --timeout 1h",
+            "list --watch-only --network a -o json --timeout 1h",
             "list -w --namespace ns",
             "version --server -o yaml",
             "completion zsh",
@@ -1133,6 +276,8 @@ mod tests {
             "list -o xml",
             "list --timeout soon",
             "list --limit 1 --watch",
+            "list --watch --watch-only",
+            "watch",
             "list --timeout 0s",
             "pool show storage -o wide",
             "show",

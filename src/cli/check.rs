@@ -1,13 +1,15 @@
 //! `metes check`.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use serde::Serialize;
 
-use super::args::{CheckArgs, Explained};
-use super::mend::{MendAsked, mend_all};
+use super::mend::{MendAsked, MendTarget, mend_all, mend_target, named_kind};
+use super::output::Output;
 use super::repair::{read, repair_until_clean, repaired_words};
 use super::restore::restore_all;
 use super::table::{Screen, many, printable};
@@ -19,6 +21,53 @@ use crate::pool::record::Meta;
 use crate::store::known::HighWater;
 use crate::store::kv::Kv;
 use crate::store::session::Session;
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("asks").multiple(true).args(["accept_store", "resume", "mend", "restore"]))]
+pub(super) struct CheckArgs {
+    /// Say what a kind of violation means and what to do; `all` for all kinds
+    #[arg(long, value_name = "KIND", value_parser = kinds, conflicts_with_all = ["repair", "asks"])]
+    pub(super) explain: Option<Explained>,
+    /// Repair bits that do not match the reservations, and delete tombstones and tickets in queues
+    /// that no lease would ever remove; never touches what cannot be decoded
+    #[arg(long)]
+    repair: bool,
+    /// Mend what a repair does not touch: all findings of a kind, the one with this key, or `all`. Says for each what
+    /// is there and what would be done, and asks first. May free what a container had
+    #[arg(long, value_name = "KIND|KEY|all", value_parser = mend_target)]
+    mend: Option<MendTarget>,
+    /// The file that keeps what --mend deletes and replaces. It must not exist. The default is one in the current
+    /// folder that is named after the time
+    #[arg(long, value_name = "FILE", requires = "mend")]
+    backup: Option<PathBuf>,
+    /// Put back what a --mend deleted or replaced, by the file that keeps it: all that an owner had, where nothing
+    /// stands there since. Asks first
+    #[arg(long, value_name = "FILE", conflicts_with = "mend")]
+    restore: Option<PathBuf>,
+    /// Take a store into service again that was restored from a backup, with what it holds; asks first
+    #[arg(long)]
+    accept_store: bool,
+    /// End the pause of a migration that will not be finished, so that ADD gives out addresses again;
+    /// asks first. Works without Kubernetes, and from every cluster that shares the store
+    #[arg(long)]
+    resume: bool,
+    /// Do not ask
+    #[arg(short = 'y', long, requires = "asks")]
+    yes: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The kinds of findings that are to be explained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Explained(pub(super) Vec<Kind>);
+
+fn kinds(text: &str) -> Result<Explained, String> {
+    if text == "all" {
+        return Ok(Explained(Kind::ALL.to_vec()));
+    }
+    named_kind(text).map(|kind| Explained(vec![kind]))
+}
 
 /// Audits the tree; before that, ends a pause, accepts the store or repairs the tree where that was asked.
 pub(super) async fn check<K: Kv>(

@@ -3,28 +3,95 @@
 mod network;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::args::{HoldArgs, HoldsArgs};
+use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use crate::local::node;
-use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Reservation};
+use crate::pool::record::{HoldNote, Meta, Owner, OwnerKind, OwnerRecord, Reservation};
 use crate::pool::{Addr, NetworkName};
 use crate::random::random_id;
-use crate::store::drive::{Driver, Stopped};
+use crate::store::drive::Driver;
 use crate::store::free::Freed;
-use crate::store::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
+use crate::store::hold::{HoldError, HoldMade, HoldRequest, Holding};
 use crate::store::keys::{Key, LeaseId, NetworkAddress};
-use crate::store::kv::{Failure, Kv};
+use crate::store::kv::Kv;
 use crate::store::policy::Policy;
 use crate::store::release::{self, FreeError};
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::Entry;
 use crate::store::walk::walk;
+
+/// The longest note of a hold, in bytes.
+const HOLD_NOTE_MAX: usize = 256;
+/// The longest time of a hold.
+const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+#[derive(Debug, Args)]
+pub(super) struct HoldArgs {
+    /// The addresses
+    #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
+    addresses: Vec<IpAddr>,
+    /// Their network; the default is the one with a range that the address lies in
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    /// Also in a network that the store does not know yet
+    #[arg(long, requires = "network")]
+    force: bool,
+    /// Why; an ADD that asks for the address gets this note
+    #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
+    note: Option<String>,
+    /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
+    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
+    time: Option<Duration>,
+    /// End it: containers may get the addresses again
+    #[arg(long, conflicts_with_all = ["note", "time", "force"])]
+    remove: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HoldsArgs {
+    /// Only addresses of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+fn hold_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| "expected an IPv4 or IPv6 address".to_owned())?;
+    match address {
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+            Err("write an IPv4 address as one, like 10.56.0.77".to_owned())
+        }
+        _ if address.is_unspecified() || address.is_multicast() => {
+            Err("expected an address that an interface can have".to_owned())
+        }
+        _ => Ok(address),
+    }
+}
+
+fn hold_note(text: &str) -> Result<String, String> {
+    let is_right = !text.trim().is_empty() && text.len() <= HOLD_NOTE_MAX && !text.contains(char::is_control);
+    match is_right {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected 1 to {HOLD_NOTE_MAX} bytes without control characters")),
+    }
+}
+
+fn hold_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    match (Duration::from_secs(1)..=HOLD_TIME_MAX).contains(&time) {
+        true => Ok(time),
+        false => Err("expected at least 1s and at most 365d".to_owned()),
+    }
+}
 
 /// Sets addresses aside or ends that, each in a transaction of its own. One that is refused does not stop the others.
 pub(super) async fn hold<K: Kv>(
@@ -52,7 +119,7 @@ async fn hold_all<K: Kv>(
     let placed = network::of_new(context, args).await?;
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
-    let policy = Policy::of_holds(seconds.map(Duration::from_secs), session.until);
+    let policy = Policy::hold(seconds.map(Duration::from_secs), session.until);
     let mut driver = Driver::new(session, policy);
     let (mut refused, mut written) = (false, false);
     let mut stopped = None;
@@ -66,6 +133,7 @@ async fn hold_all<K: Kv>(
             }
         };
         let of_network = format!("{address} of network {network}");
+        let doing = format!("set {of_network} aside");
         let request = HoldRequest {
             network,
             address: Addr::from(address),
@@ -73,20 +141,24 @@ async fn hold_all<K: Kv>(
             created_at: node::timestamp(),
             first_meta: Meta::first(random_id()),
         };
-        match driver.run(&mut Holding::new(&request, session.keys)).await {
+        let made = driver.run(&mut Holding::new(&request, session.keys)).await;
+        let ended = match made.map_err(HoldError::from) {
             Ok(made) => {
                 written |= made != HoldMade::Stands;
                 terminal.answer(&format!("{of_network} {}\n", made_words(made, args.time)))?;
+                continue;
             }
-            Err(Stopped::Refused(why)) => {
+            Err(HoldError::Refused(why)) => {
                 refused = true;
                 terminal.tell(&format!("metes: {of_network} is not set aside: {why}"));
+                continue;
             }
-            Err(other) => {
-                stopped = Some(unfinished(format!("set {of_network} aside"), other));
-                break;
-            }
-        }
+            Err(HoldError::Store(failure)) => CliError::store(doing)(failure),
+            Err(HoldError::TooOld(why)) => CliError::Refused(format!("cannot {doing}: {why}")),
+            Err(HoldError::OutOfTime(_)) => CliError::OutOfTime(doing),
+        };
+        stopped = Some(ended);
+        break;
     }
     if let (Some(lease), false) = (driver.lease(), written || stopped.is_some()) {
         // It is no use to anybody. Should this fail, it ends by itself.
@@ -106,21 +178,6 @@ fn made_words(made: HoldMade, time: Option<Duration>) -> String {
     }
 }
 
-fn unfinished(doing: String, stopped: Stopped<HoldMade, HoldRefused>) -> CliError {
-    let source = match stopped {
-        Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => failure,
-        Stopped::OutOfTime => Failure::Unknown("the time for it is over".to_owned()),
-        Stopped::Refused(why) => return CliError::Refused(format!("cannot {doing}: {why}")),
-        Stopped::TooOld(why) | Stopped::OtherUsed(why) => {
-            return CliError::Refused(format!("cannot {doing}: {why}"));
-        }
-        Stopped::Suspect(epoch) => {
-            return CliError::Refused(format!("cannot {doing}: the store is suspect since epoch {epoch}"));
-        }
-    };
-    CliError::store(doing)(source)
-}
-
 /// Whether all of them were set aside.
 async fn remove_all<K: Kv>(
     context: &Context<'_, K>,
@@ -137,6 +194,7 @@ async fn remove_all<K: Kv>(
                 continue;
             }
         };
+        let doing = || format!("end the hold of {address}");
         let freed =
             release::release(context.session, &Owner::of_hold(&network, Addr::from(address)), None).await;
         let refused = match freed {
@@ -151,9 +209,8 @@ async fn remove_all<K: Kv>(
             Err(FreeError::Bad(bad)) => {
                 format!("stays set aside: {bad}; what cannot be decoded counts as held")
             }
-            Err(FreeError::Store(failure)) => {
-                return Err(CliError::store(format!("end the hold of {address}"))(failure));
-            }
+            Err(FreeError::Store(failure)) => return Err(CliError::store(doing())(failure)),
+            Err(FreeError::OutOfTime(_)) => return Err(CliError::OutOfTime(doing())),
         };
         done = false;
         terminal.tell(&format!("metes: {address} of network {network} {refused}"));
@@ -229,7 +286,10 @@ async fn read_holds<K: Kv>(
     let held: Vec<NetworkAddress> = records
         .iter()
         .filter_map(|(key, _)| match keys.parse(key) {
-            Ok(Key::Owner(owner)) => owner.set_aside(),
+            Ok(Key::Owner(owner)) => match owner.kind() {
+                OwnerKind::Aside(network, address) => Some((network, address)),
+                OwnerKind::Container(_) | OwnerKind::Unknown => None,
+            },
             _ => None,
         })
         .collect();

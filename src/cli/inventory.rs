@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use super::args::{Filter, Place};
+use super::filter::{Filter, Place};
 use super::table::{CellForm, Column, Listed, or_dash, table};
 use crate::pool::asked::AskedRanges;
 use crate::pool::known::AskedSeen;

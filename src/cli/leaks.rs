@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::args::LeaksArgs;
+use super::filter::Filter;
 use super::inventory::{COLUMNS as ROW_COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
+use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed};
 use super::{CliError, Context, Terminal};
 use crate::limits;
@@ -23,6 +25,14 @@ use crate::store::kv::Kv;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::Entry;
 use crate::store::walk::walk;
+
+#[derive(Debug, Args)]
+pub(super) struct LeaksArgs {
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    output: ListOutput,
+}
 
 /// Lists the addresses of owners that are suspected to be gone, with why.
 pub(super) async fn leaks<K: Kv>(

@@ -4,8 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use super::args::{Filter, ListArgs, Place};
+use clap::Args;
+
+use super::filter::{Filter, Place};
 use super::inventory::{COLUMNS, Inventory, Row};
+use super::output::ListOutput;
 use super::{CliError, Context, Terminal, watch};
 use crate::config::keys::{did_you_mean, nearest};
 use crate::pool::NetworkName;
@@ -16,6 +19,23 @@ use crate::store::kv::{Failure, Kv};
 /// How many edits a name may be away from one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
 
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Only the first so many, by network and address
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["watch", "watch_only"])]
+    limit: Option<usize>,
+    /// After the list, print a line for each address that is given, freed, cooling or set aside, as it happens
+    #[arg(short, long)]
+    watch: bool,
+    /// Print these lines without the list before
+    #[arg(long, conflicts_with = "watch")]
+    watch_only: bool,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
 /// Lists the held addresses that are wanted.
 pub(super) async fn list<K: Kv + Follow>(
     context: &Context<'_, K>,
@@ -24,7 +44,11 @@ pub(super) async fn list<K: Kv + Follow>(
 ) -> Result<ExitCode, CliError> {
     let filter = &args.filter;
     let failed = || CliError::store("list the held addresses");
-    let revision = if args.watch { watch::revision(context).await.map_err(failed())? } else { 0 };
+    let is_watch = args.watch || args.watch_only;
+    let from = if is_watch { watch::revision(context).await.map_err(failed())? + 1 } else { 0 };
+    if args.watch_only {
+        return watch::watch(context, from, filter, args.output.format, terminal).await;
+    }
     let names = AskedNames::of(filter);
     let inventory = match (args.limit, filter.network_alone()) {
         (Some(limit), Some(network)) => context.first_of_network(network, limit).await,
@@ -41,7 +65,7 @@ pub(super) async fn list<K: Kv + Follow>(
     terminal.list(&COLUMNS, rows, &args.output)?;
     if args.watch {
         // What changed while it was listed is told once more.
-        return watch::watch_from(context, revision + 1, filter, args.output.format, terminal).await;
+        return watch::watch(context, from, filter, args.output.format, terminal).await;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::Context;
-use super::args::{Filter, Place};
+use super::filter::{Filter, Place};
 use super::inventory::Inventory;
 use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::record::{Held, Owner, OwnerRecord, Pod, Record};

@@ -1,14 +1,15 @@
 //! `metes check --mend`: mends what is damaged, each finding after a question of its own.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::Path;
 
-use super::args::MendTarget;
 use super::keeper::Keeper;
 use super::repair::{read, repair_all};
 use super::{CliError, Context, Terminal};
 use crate::audit::mend::{Mend, Mending, Mends, Related, look};
 use crate::audit::{Finding, Kind, Report};
+use crate::config::keys::did_you_mean;
 use crate::local::node;
 use crate::store::keys::Bytes;
 use crate::store::kv::Kv;
@@ -18,6 +19,45 @@ pub(super) const WHILE_NOT_ALLOWED: &str =
     "a migration is under way, or this version of metes may not write to the store; `metes check` says which";
 /// How often it looks for what a mend has brought to light, or has made possible.
 const ROUNDS: usize = 64;
+/// How many letters of a kind may be wrong, so that it is still suggested.
+const KIND_TYPOS: usize = 6;
+
+/// The findings that are to be mended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum MendTarget {
+    /// All violations.
+    All,
+    /// Those of a kind.
+    Kind(Kind),
+    /// Those about a key, as it is printed.
+    Key(String),
+}
+
+impl fmt::Display for MendTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MendTarget::All => f.write_str("all"),
+            MendTarget::Kind(kind) => kind.fmt(f),
+            MendTarget::Key(key) => f.write_str(key),
+        }
+    }
+}
+
+pub(super) fn mend_target(text: &str) -> Result<MendTarget, String> {
+    match text {
+        "all" => Ok(MendTarget::All),
+        key if key.starts_with('/') => Ok(MendTarget::Key(key.to_owned())),
+        kind => named_kind(kind).map(MendTarget::Kind),
+    }
+}
+
+pub(super) fn named_kind(text: &str) -> Result<Kind, String> {
+    Kind::named(text).ok_or_else(|| {
+        let known = Kind::ALL.map(Kind::name);
+        let near = did_you_mean(text, &known, KIND_TYPOS);
+        format!("there is no such kind{near}; `metes check --explain all` names them all")
+    })
+}
 
 /// What a person asks for.
 pub(super) struct MendAsked<'a> {

@@ -1,12 +1,13 @@
 //! The verbs for people: what is held, how much is used, whether all is well, and releasing.
 //!
-//! - `args`: what may be typed, and the help.
+//! - `args`: the command line and its help; `output`, `filter`: flags of several verbs. The other arguments of a verb
+//!   stand beside it.
 //! - [`start`]: from the command line and the host file to a command that runs.
-//! - `list`, `show`, `usage`, `map`, `top`, `leaks`, `watch`, `check` (with `mend`, `keeper`, `restore`), `release`,
-//!   `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version` (with completion):
-//!   what needs no store; `doctor`: what goes on without one.
+//! - `list` (with `watch`), `show`, `usage`, `map`, `top`, `leaks`, `check` (with `mend`, `keeper`, `restore`),
+//! `release`, `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version` (with
+//! completion): what needs no store; `doctor`: what goes on without one.
 //! - `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
-//! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `args::ListOutput`.
+//! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `output::ListOutput`.
 //!
 //! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
 //! or something is wrong, 2 (from clap) it was called wrongly. `pool` has one more.
@@ -14,6 +15,7 @@
 mod args;
 mod check;
 mod doctor;
+mod filter;
 mod hold;
 mod input;
 mod inventory;
@@ -23,6 +25,7 @@ mod list;
 mod lookup;
 mod map;
 mod mend;
+mod output;
 mod overview;
 mod places;
 mod pool;
@@ -48,13 +51,14 @@ use tokio::time::Instant;
 use clap::CommandFactory;
 use clap::builder::PossibleValuesParser;
 
-use args::{Cli, Command, Format, ListFormat, ListOutput, about};
+use args::{Cli, Command, about};
 
 use crate::cni::Error;
 use crate::commands::errors;
 use crate::config::Settings;
 use crate::limits;
 use crate::local::state::NodeState;
+use crate::store::drive::OutOfTime;
 use crate::store::follow::Follow;
 use crate::store::keys::Keys;
 use crate::store::known::{HighWater, judged_by};
@@ -63,6 +67,7 @@ use crate::store::prefix;
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use inventory::Inventory;
+use output::{Format, ListFormat, ListOutput};
 use table::{Column, Listed, Screen, TableForm};
 
 /// Where a command prints, and whom it asks.
@@ -99,6 +104,9 @@ enum CliError {
         /// Why not.
         source: Failure,
     },
+    /// There was no time left for what was tried.
+    #[error("cannot {0}: {OutOfTime}")]
+    OutOfTime(String),
     /// What was asked cannot be done; in a sentence that says what to do instead.
     #[error("{0}")]
     Refused(String),
@@ -124,6 +132,7 @@ impl CliError {
     fn advice(&self) -> String {
         match self {
             CliError::Store { source, .. } => format!("; {}", source.remedy()),
+            CliError::OutOfTime(_) => format!("; {}", OutOfTime::REASONS),
             CliError::Refused(_) | CliError::Output(_) => String::new(),
         }
     }
@@ -163,16 +172,15 @@ async fn run<K: Kv + Follow>(
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => show::show(&context, &args, terminal).await,
-        Command::Usage(args) => usage::usage(&context, &args, terminal).await,
+        Command::Usage(output) => usage::usage(&context, &output, terminal).await,
         Command::Map(args) => map::map(&context, &args, terminal).await,
         Command::Top(args) => top::top(&context, &args, terminal).await,
         Command::Leaks(args) => leaks::leaks(&context, &args, terminal).await,
-        Command::Watch(args) => watch::watch(&context, &args, terminal).await,
         Command::Check(args) => check::check(&context, &args, terminal).await,
         Command::Release(args) => release::release(&context, &args, terminal).await,
         Command::Hold(args) => hold::hold(&context, &args, terminal).await,
         Command::Holds(args) => hold::holds(&context, &args, terminal).await,
-        Command::Pool(args) => pool::pool(&context, &args, terminal).await,
+        Command::Pool(verb) => pool::pool(&context, &verb, terminal).await,
     };
     done.unwrap_or_else(|failed| failed.told(terminal))
 }

@@ -10,6 +10,7 @@ use super::Context;
 use super::inventory::Inventory;
 use crate::limits;
 use crate::pool::known::{KnownRange, known_ranges};
+use crate::pool::record::OwnerKind;
 use crate::pool::{Addr, NetworkName, Range};
 use crate::store::keys::{Bytes, Key, NetworkAddress, prefix_end};
 use crate::store::kv::{Failure, Kv};
@@ -77,9 +78,13 @@ impl<K: Kv> Context<'_, K> {
             let see = |seen: &mut Vec<Entry>, entry| seen.push(entry);
             let (entries, _) = walk(self.session, &prefix, Vec::new, see).await?;
             for entry in entries {
-                match keys.parse(&entry.key) {
-                    Ok(Key::Owner(owner)) => overview.aside.extend(owner.set_aside()),
-                    _ => overview.inventory.see(keys, &entry),
+                let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else {
+                    overview.inventory.see(keys, &entry);
+                    continue;
+                };
+                match owner.kind() {
+                    OwnerKind::Aside(network, address) => _ = overview.aside.insert((network, address)),
+                    OwnerKind::Container(_) | OwnerKind::Unknown => {}
                 }
             }
         }

@@ -2,19 +2,86 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::args::{Filter, Place, ReleaseArgs, ReleaseTarget, release_target};
+use clap::Args;
+
+use super::filter::{Filter, Place};
 use super::input::{answers_come_from_stdin, read_text};
 use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
 use crate::limits;
-use crate::pool::record::Owner;
+use crate::pool::names::NO_CLUSTER;
+use crate::pool::record::{Owner, OwnerKind};
 use crate::pool::{Addr, NetworkName};
 use crate::store::cooling::CoolingLeases;
 use crate::store::free::Freed;
 use crate::store::kv::{Failure, Kv};
 use crate::store::release::{self, FreeError};
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["targets", "containers", "file"]))]
+pub(super) struct ReleaseArgs {
+    /// Free the owners that hold these addresses
+    #[arg(value_name = "ADDRESS|NETWORK/ADDRESS", value_parser = release_target)]
+    targets: Vec<ReleaseTarget>,
+    /// The network of the addresses, if they are held in several
+    #[arg(long, value_parser = NetworkName::stored, conflicts_with = "containers")]
+    network: Option<NetworkName>,
+    /// Free all interfaces of the container with this id, or of the only one whose id begins so; may be given
+    /// several times
+    #[arg(long = "container", value_name = "ID")]
+    containers: Vec<String>,
+    /// Free what the lines of this file name, in the form that `list` and `leaks` print with -o name; - for stdin.
+    /// Lines that name what nobody holds are ignored
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    place: Place,
+    /// Without a cooldown: the addresses may be given out again at once
+    #[arg(long)]
+    now: bool,
+    /// Do not ask
+    #[arg(short = 'y', long)]
+    yes: bool,
+}
+
+/// The owners to be freed, as a person names them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ReleaseTarget {
+    /// Who holds an address, in any network.
+    Address(IpAddr),
+    /// Who holds an address in a network; in none: who has it as a static address that is only recorded.
+    InNetwork(Option<NetworkName>, IpAddr),
+    /// All interfaces of the container with this id, or of the only one whose id begins so.
+    Container(String),
+    /// An interface of a container.
+    Owner(Owner),
+}
+
+/// Reads an address, a network and an address with a slash between, or the names of an owner with slashes between. What
+/// stands for no network and no cluster is nothing: a hyphen would look like a flag.
+pub(super) fn release_target(text: &str) -> Result<ReleaseTarget, String> {
+    let address = |text: &str| text.parse::<IpAddr>();
+    let target = match text.split('/').collect::<Vec<_>>()[..] {
+        [one] => address(one).ok().map(ReleaseTarget::Address),
+        ["", recorded] => address(recorded).ok().map(|address| ReleaseTarget::InNetwork(None, address)),
+        [network, held] => NetworkName::stored(network)
+            .ok()
+            .zip(address(held).ok())
+            .map(|(network, address)| ReleaseTarget::InNetwork(Some(network), address)),
+        [cluster, node, container, ifname] => {
+            let cluster = if cluster.is_empty() { NO_CLUSTER } else { cluster };
+            Owner::named([cluster, node, container, ifname]).ok().map(ReleaseTarget::Owner)
+        }
+        _ => None,
+    };
+    target.ok_or_else(|| {
+        "expected ADDRESS, NETWORK/ADDRESS or CLUSTER/NODE/CONTAINER/INTERFACE, as `-o name` prints them"
+            .to_owned()
+    })
+}
 
 /// How many containers are named where it is not clear which is meant.
 const CONTAINERS_NAMED: usize = 3;
@@ -133,10 +200,10 @@ async fn free_owner<K: Kv>(
         Ok(Freed::Younger | Freed::Elsewhere(_)) => Err(CliError::Refused(format!(
             "{owner} was not freed: its record was written anew meanwhile; look again with metes list"
         ))),
-        Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {}", owner))(failure)),
+        Err(FreeError::Store(failure)) => Err(CliError::store(format!("free {owner}"))(failure)),
+        Err(FreeError::OutOfTime(_)) => Err(CliError::OutOfTime(format!("free {owner}"))),
         Err(FreeError::Bad(bad)) => Err(CliError::Refused(format!(
-            "{} was not freed: {bad}; what cannot be decoded counts as held",
-            owner
+            "{owner} was not freed: {bad}; what cannot be decoded counts as held"
         ))),
     }
 }
@@ -209,12 +276,13 @@ fn owners_of<'a>(
             vec![known.ok_or_else(|| Unchosen::gone(format!("{owner} holds nothing")))?]
         }
     };
-    if let Some((network, address)) = owners.iter().find_map(|owner| owner.set_aside()) {
-        return Err(Unchosen::from(format!(
+    owners.iter().try_for_each(|owner| match owner.kind() {
+        OwnerKind::Container(_) | OwnerKind::Unknown => Ok(()),
+        OwnerKind::Aside(network, address) => Err(Unchosen::from(format!(
             "{address} of network {network} is set aside, and no container has it: metes hold --remove {address} \
              --network {network} ends that"
-        )));
-    }
+        ))),
+    })?;
     Ok(owners)
 }
 

@@ -11,6 +11,7 @@ use crate::audit::mend::kept::{KeptGroup, groups};
 use crate::audit::mend::restore::{Restore, Restores, Restoring, look};
 use crate::limits;
 use crate::local::node;
+use crate::pool::record::{Owner, OwnerKind};
 use crate::store::kv::Kv;
 
 const FIRST: &str = "see that the container still runs: what is put back is held for it";
@@ -74,8 +75,9 @@ fn is_agreed(group: &KeptGroup, restore: &Restore, yes: bool, terminal: &mut Ter
     terminal.tell(&words(group));
     restore.does.iter().for_each(|line| terminal.tell(&format!("  restoring {line}")));
     restore.leaves.iter().for_each(|line| terminal.tell(&format!("  it is not put back: {line}")));
-    if group.owner.as_ref().is_some_and(|owner| owner.set_aside().is_none()) {
-        terminal.tell(&format!("  first: {FIRST}"));
+    match group.owner.as_ref().map(Owner::kind) {
+        Some(OwnerKind::Container(_) | OwnerKind::Unknown) => terminal.tell(&format!("  first: {FIRST}")),
+        Some(OwnerKind::Aside(..)) | None => {}
     }
     let is_agreed = yes || (terminal.ask)("Put it back so?");
     if !is_agreed {

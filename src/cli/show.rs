@@ -5,11 +5,14 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::{Args, ValueEnum};
 use ipnetwork::IpNetwork;
 
-use super::args::{ListFormat, PodName, ReleaseTarget, ShowArgs, WordKind, pod_name, release_target};
+use super::filter::{Filter, PodName, pod_name};
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
+use super::output::{ListFormat, ListOutput, value_name};
+use super::release::{ReleaseTarget, release_target};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
 use crate::pool::names::{PodUid, PoolName};
@@ -17,6 +20,31 @@ use crate::pool::record::{Held, HoldNote, Owner, OwnerRecord};
 use crate::pool::{Addr, NetworkName};
 use crate::store::kv::{Failure, Kv};
 use crate::store::snapshot::Snapshot;
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
+    #[arg(value_name = "WHAT")]
+    what: String,
+    /// What WHAT is, if it may be several things
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    kind: Option<WordKind>,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+/// The kind of thing that a word may be the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum WordKind {
+    /// A container, or the beginning of its id
+    Container,
+    /// A network
+    Network,
+    /// A pool
+    Pool,
+}
 
 /// Shows all rows of what is asked for.
 pub(super) async fn show<K: Kv>(
@@ -228,7 +256,8 @@ async fn named<K: Kv>(
              list shows what is held"
         )),
         several => {
-            let kinds: Vec<String> = several.iter().map(|(kind, _)| format!("--as {kind}")).collect();
+            let kinds: Vec<String> =
+                several.iter().map(|(kind, _)| format!("--as {}", value_name(*kind))).collect();
             Err(format!("{word:?} could be several: say which with {}", kinds.join(" or ")))
         }
     })

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 
-use super::args::{CheckArgs, CliVerb, Command};
+use super::args::{CliVerb, Command};
+use super::check::CheckArgs;
 use super::doctor::doctor;
 use super::table::Screen;
 use super::validate::validate;
@@ -77,20 +78,20 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
             return Ok(runtime.block_on(done));
         }
         CliVerb::Validate(args) => validate(cli.config.as_deref(), &args, &mut terminal),
-        CliVerb::Doctor(args) => {
+        CliVerb::Doctor(output) => {
             let done = runtime.block_on(doctor(
                 (cli.config.as_deref(), &cli.endpoints),
                 cli.timeout,
-                &args,
+                &output,
                 &mut terminal,
             ));
             // A resolver that does not answer would be waited for.
             runtime.shutdown_background();
             done
         }
-        CliVerb::Completion(args) => {
+        CliVerb::Completion { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(args.shell, &mut command(), "metes", &mut script);
+            clap_complete::generate(shell, &mut command(), "metes", &mut script);
             terminal.answer(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
         CliVerb::Version(args) => runtime.block_on(version(settings, &args, &mut terminal)),

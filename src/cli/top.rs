@@ -4,14 +4,43 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::args::{Consumer, ListOutput, TopArgs};
+use super::filter::Filter;
 use super::inventory::Row;
+use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use crate::pool::NetworkName;
 use crate::store::kv::Kv;
+
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    /// Whose addresses are counted together
+    #[arg(long, value_enum, default_value_t = Consumer::Namespace)]
+    by: Consumer,
+    /// Show only so many, those with the most addresses; the default is all
+    #[arg(short = 'n', long = "most", value_name = "COUNT")]
+    most: Option<usize>,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+/// The holders whose addresses are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Consumer {
+    /// All pods of a namespace
+    Namespace,
+    /// A pod
+    Pod,
+    /// All containers of a node
+    Node,
+    /// All of a network
+    Network,
+}
 
 /// Counts what each namespace, pod, node or network holds, the largest first.
 pub(super) async fn top<K: Kv>(

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use super::args::{ListFormat, UsageArgs};
 use super::inventory::{Inventory, Row, holders};
+use super::output::{ListFormat, ListOutput};
 use super::overview::{Overview, between, merged};
 use super::table::{CellForm, Column, Listed, many, or_dash};
 use super::{CliError, Context, Terminal};
@@ -21,14 +21,14 @@ use crate::store::walk::walk_between;
 /// Shows how much of each range is used.
 pub(super) async fn usage<K: Kv>(
     context: &Context<'_, K>,
-    args: &UsageArgs,
+    output: &ListOutput,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let counted = read(context).await.map_err(CliError::store("count the held addresses"))?;
     let usages = usages(&counted);
-    terminal.list(&COLUMNS, usages.iter().collect(), &args.output)?;
-    let is_table = matches!(args.output.format, ListFormat::Table | ListFormat::Wide);
-    if is_table && !args.output.no_headers {
+    terminal.list(&COLUMNS, usages.iter().collect(), output)?;
+    let is_table = matches!(output.format, ListFormat::Table | ListFormat::Wide);
+    if is_table && !output.no_headers {
         terminal.answer(&left(&usages))?;
     }
     Ok(ExitCode::SUCCESS)

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 use std::slice;
 
+use clap::Args;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::args::VersionArgs;
+use super::output::Output;
 use super::table::{or_dash, table};
 use super::{CliError, Terminal};
 use crate::cni::{Error, Version};
@@ -20,6 +21,15 @@ use crate::store::keys::Keys;
 use crate::store::kv::Kv;
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
+
+#[derive(Debug, Args)]
+pub(super) struct VersionArgs {
+    /// Ask etcd, too
+    #[arg(long)]
+    server: bool,
+    #[command(flatten)]
+    output: Output,
+}
 
 /// Says which version this program has and, if that is asked for, those of etcd's members and of the store.
 pub(super) async fn version(

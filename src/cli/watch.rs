@@ -1,4 +1,4 @@
-//! `metes watch`, and `--watch` of a list: what happens to addresses, as it happens.
+//! `metes list --watch`: what happens to addresses, as it happens.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::args::{Filter, ListFormat, WatchArgs};
+use super::filter::Filter;
 use super::inventory::{COLUMNS, Holder, Row};
+use super::output::ListFormat;
 use super::table::{Listed, TableForm, table_of};
 use super::{CliError, Context, Terminal};
 use crate::local::node;
@@ -26,16 +27,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// For how long anybody watches who gives no time.
 const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Prints a line for each change until it is interrupted, or until the time is over that was given for it.
-pub(super) async fn watch<K: Kv + Follow>(
-    context: &Context<'_, K>,
-    args: &WatchArgs,
-    terminal: &mut Terminal<'_>,
-) -> Result<ExitCode, CliError> {
-    let from = revision(context).await.map_err(CliError::store("watch"))? + 1;
-    watch_from(context, from, &args.filter, args.format, terminal).await
-}
-
 /// The revision of the store.
 pub(super) async fn revision<K: Kv>(context: &Context<'_, K>) -> Result<i64, Failure> {
     let session = context.renewed().session;
@@ -44,8 +35,9 @@ pub(super) async fn revision<K: Kv>(context: &Context<'_, K>) -> Result<i64, Fai
     Ok(snapshot.revision)
 }
 
-/// As [`watch`], from a revision on.
-pub(super) async fn watch_from<K: Kv + Follow>(
+/// Prints a line for each change from a revision on, until it is interrupted, or until the time is over that was given
+/// for it.
+pub(super) async fn watch<K: Kv + Follow>(
     context: &Context<'_, K>,
     from: i64,
     filter: &Filter,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-/// What a number of an IPv4 address with leading zeros means.
+/// The meaning of leading zeros in a number of an IPv4 address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zeros {
     /// Decimal, as whereabouts reads it.
@@ -16,10 +16,10 @@ pub enum Zeros {
     Refused,
 }
 
-/// What [`parse_ip`] accepts, in words.
+/// The form that [`parse_ip`] accepts, in words.
 pub const IP: &str = "an IPv4 or IPv6 address (not ::ffff:a.b.c.d)";
 
-/// What [`parse_cidr`] accepts, in words.
+/// The form that [`parse_cidr`] accepts, in words.
 pub const CIDR: &str = "an address with a prefix length, such as 10.0.0.0/24";
 
 /// One address.

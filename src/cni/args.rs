@@ -7,7 +7,7 @@ use crate::pool::record::Pod;
 /// The longest namespace or name of a pod that is taken as a label, in bytes.
 const LABEL_MAX: usize = 253;
 
-/// What CNI_ARGS says.
+/// The content of CNI_ARGS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Args {
     /// The addresses asked for (`IP`), as written.
@@ -49,7 +49,7 @@ impl Args {
             .with_details("add IgnoreUnknown=1 to CNI_ARGS to have them ignored"))
     }
 
-    /// Reads what can be read, for the verbs that must not fail over CNI_ARGS.
+    /// Reads the valid parts, for the verbs that must not fail over CNI_ARGS.
     #[must_use]
     pub fn tolerant(text: &str) -> Self {
         let mut args = Args::default();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Why a command failed, as a number that runtimes print.
+/// The reason why a command failed, as a number that runtimes print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Code {
@@ -14,7 +14,7 @@ pub enum Code {
     Environment = 4,
     /// Reading or writing failed.
     Io = 5,
-    /// stdin is not what it should be.
+    /// stdin is not in the expected form.
     Decode = 6,
     /// The network configuration or the host file is invalid.
     InvalidConfig = 7,
@@ -30,7 +30,7 @@ pub enum Code {
     NoFreeAddress = 100,
     /// The requested address lies in a range but cannot be given.
     AddressNotAvailable = 101,
-    /// What is stored cannot be decoded, contradicts itself or is suspect.
+    /// The stored state cannot be decoded, contradicts itself or is suspect.
     StoredState = 102,
     /// etcd refuses writes (out of space, limits).
     Refused = 103,
@@ -48,14 +48,14 @@ impl Code {
     }
 }
 
-/// What a runtime is told when a command fails.
+/// The error that a runtime gets when a command fails.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Error {
     /// The code.
     pub code: Code,
-    /// One sentence that names what was asked.
+    /// One sentence that names the thing in question.
     pub msg: String,
-    /// What to do next; may be empty.
+    /// The remedy; may be empty.
     pub details: String,
 }
 
@@ -73,13 +73,13 @@ impl Error {
         Self { code, msg: msg.into(), details: String::new() }
     }
 
-    /// Says what to do next.
+    /// Adds the remedy.
     #[must_use]
     pub fn with_details(self, details: impl Into<String>) -> Self {
         Self { details: details.into(), ..self }
     }
 
-    /// Adds what else was odd to the details: runtimes pass on an error, but seldom a log.
+    /// Adds the other oddities to the details: runtimes pass on an error, but seldom a log.
     #[must_use]
     pub fn with_notes(self, notes: &[String]) -> Self {
         let parts = (!self.details.is_empty()).then_some(&self.details).into_iter().chain(notes);
@@ -159,7 +159,7 @@ struct Object<'a> {
     details: Option<&'a str>,
 }
 
-/// Phrases that runtimes take for "already gone", and what is said instead.
+/// Phrases that runtimes take for "already gone", each with its replacement.
 const GONE_PHRASES: [(&str, &str); 2] =
     [("not found", "missing"), ("no such file or directory", "missing path")];
 

@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Number;
 
-/// A JSON value. How deep it can be nested is bounded by serde_json's recursion limit.
+/// A JSON value. serde_json's recursion limit bounds its depth.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Json {
     /// `null`.
@@ -69,7 +69,7 @@ impl Json {
         }
     }
 
-    /// What kind of value this is, in words.
+    /// The kind of the value, in words.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

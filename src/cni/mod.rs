@@ -1,4 +1,4 @@
-//! What a CNI runtime says (environment, stdin), and what it hears (result, error, version).
+//! The two sides of a CNI call: its request (environment, stdin) and its answer (result, error, version).
 //!
 //! Everything here is pure: values in, values out.
 

@@ -1,4 +1,4 @@
-//! What runtimes hand back: to CHECK the result of the ADD (`prevResult`), to GC the attachments that are still valid.
+//! Earlier results that runtimes hand back: to CHECK the ADD's (`prevResult`), to GC the attachments still valid.
 
 use std::net::IpAddr;
 
@@ -38,8 +38,8 @@ pub fn prev_result_addresses(config: &Json) -> Result<Option<Vec<PrevAddress>>, 
     Ok(Some(addresses))
 }
 
-/// GC's list of the attachments that are still valid. A list that is `null` is empty. Where it is given under both of
-/// its names, both lists count. `None` if the configuration has no list at all.
+/// GC's list of the attachments that are still valid. A list that is `null` is empty. If both names of the list are
+/// given, both lists count. `None` if the configuration has no list at all.
 ///
 /// # Errors
 /// Code 7 if it is malformed: that must never be taken for an empty list.

@@ -1,5 +1,5 @@
-//! What a runtime asks: the CNI_* variables and stdin. They are checked in the CNI library's order, so that all plugins
-//! give the same answer to the same mistake.
+//! The request of a runtime: the CNI_* variables and stdin. They are checked in the CNI library's order, so that all
+//! plugins give the same answer to the same mistake.
 
 use std::fmt;
 
@@ -60,8 +60,8 @@ impl Environment {
         Verb::named(&self.command)
     }
 
-    /// Checks that what the verb needs is there and valid; an unknown command needs nothing. Returns the interface of a
-    /// verb that is about one.
+    /// Checks that the inputs of the verb are there and valid; an unknown command needs nothing. Returns the interface
+    /// of a verb that is about one.
     fn check(&self, verb: Option<Verb>) -> Result<Option<Attachment>, Error> {
         let for_interface = verb.is_some_and(Verb::is_for_one_interface);
         let given = |value: &str| for_interface && !value.is_empty();
@@ -83,7 +83,7 @@ impl Environment {
         Err(Error::environment(format!("required env variables [{}] missing", missing.join(","))))
     }
 
-    /// Whether CNI_NETNS may be the plugin's own network namespace.
+    /// True if CNI_NETNS may be the plugin's own network namespace.
     fn allows_own_netns(&self) -> bool {
         self.netns_override == "1" || self.netns_override.eq_ignore_ascii_case("true")
     }
@@ -92,9 +92,9 @@ impl Environment {
 /// A checked request.
 #[derive(Clone)]
 pub struct Request {
-    /// What to do.
+    /// The command.
     pub verb: Verb,
-    /// Which interface it is about; none for the verbs that are about none.
+    /// The interface; none for the verbs that are about none.
     pub attachment: Option<Attachment>,
     /// CNI_NETNS; may be empty for DEL.
     pub netns: String,
@@ -213,7 +213,7 @@ fn container_id(id: &str) -> Result<ContainerId, Error> {
     id.parse().map_err(|_| Error::environment(too_long()))
 }
 
-/// Says in the words of the CNI library what is wrong with a name.
+/// The fault of a name, in the words of the CNI library.
 fn interface_name(name: &str) -> Result<InterfaceName, Error> {
     if name.len() > InterfaceName::MAX_LEN {
         return Err(Error::environment("interface name is too long")
@@ -227,7 +227,7 @@ fn interface_name(name: &str) -> Result<InterfaceName, Error> {
     name.parse().map_err(|_| Error::environment(characters))
 }
 
-/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: what CNI allows for container ids and network names.
+/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`: the form of container ids and network names in CNI.
 fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))

@@ -1,16 +1,16 @@
-//! Typed reading of one JSON object, with errors that name the key and what was found.
+//! Typed reading of one JSON object, with errors that name the key and the value found.
 
 use super::{Error, Json, json};
 
 /// The longest piece of a found value that an error repeats, in characters.
 const SHOWN_CHARS: usize = 120;
 
-/// Whether errors may repeat the values found.
+/// The part of a value that errors may repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shows {
-    /// They say what was found.
+    /// Errors repeat the value.
     Values,
-    /// They only say what kind of value was found: it may be a secret, or the content of a file.
+    /// Errors only name the kind of the value: it may be a secret, or the content of a file.
     Kinds,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Section<'a> {
         json::last_of(self.pairs, key).filter(|value| **value != Json::Null)
     }
 
-    /// Whether a key is given at all.
+    /// True if the key is given at all.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.get(key).is_some_and(|value| value.text() != Some(""))
@@ -167,13 +167,13 @@ impl<'a> Section<'a> {
         items.iter().enumerate().map(section).collect()
     }
 
-    /// The error for a key whose value is not what it should be.
+    /// The error for a key whose value is not the expected one.
     #[must_use]
     pub fn invalid(&self, key: &str, expected: &str) -> Error {
         self.invalid_value(key, expected, self.get(key).unwrap_or(&Json::Null))
     }
 
-    /// The error for a value, found at `key`, that is not what it should be.
+    /// The error for a value, found at `key`, that is not the expected one.
     #[must_use]
     pub fn invalid_value(&self, key: &str, expected: &str, found: &Json) -> Error {
         let found = match self.shows {

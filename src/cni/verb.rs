@@ -15,7 +15,7 @@ crate::named_enum! {
         Check = "CHECK",
         /// Say whether an ADD could be served.
         Status = "STATUS",
-        /// Free what belongs to no valid attachment.
+        /// Free all that belongs to no valid attachment.
         Gc = "GC",
         /// Name the versions spoken.
         Version = "VERSION",
@@ -23,7 +23,7 @@ crate::named_enum! {
 }
 
 impl Verb {
-    /// How long the verb may take, from the start of the process on.
+    /// The verb's deadline, counted from the start of the process.
     #[must_use]
     pub fn deadline(self) -> Duration {
         match self {
@@ -35,7 +35,7 @@ impl Verb {
         }
     }
 
-    /// How long the verb tries to reach an etcd that does not answer.
+    /// The time that the verb tries to reach an etcd that does not answer.
     #[must_use]
     pub fn gives_up_after(self) -> Duration {
         match self {
@@ -52,7 +52,7 @@ impl Verb {
         }
     }
 
-    /// Whether it goes on where a configuration leaves unclear what is meant: a DEL must not fail over that.
+    /// True if the verb goes on with an ambiguous configuration: a DEL must not fail over that.
     pub(crate) fn forgives_config(self) -> bool {
         match self {
             Verb::Del => true,

@@ -54,7 +54,7 @@ impl Version {
         Self::exactly(text).ok_or_else(|| incompatible(text))
     }
 
-    /// Whether the protocol of this version knows the verb.
+    /// True if the protocol of this version knows the verb.
     #[must_use]
     pub fn allows(self, verb: Verb) -> bool {
         oldest_for(verb).is_none_or(|oldest| self >= oldest)
@@ -92,7 +92,7 @@ fn incompatible(text: &str) -> Error {
         .with_details(format!("config is {text:?}, plugin supports {supported:?}"))
 }
 
-/// One to three numbers; what is left out is 0, and an empty text is 0.1.0.
+/// One to three numbers; a missing number is 0, and an empty text is 0.1.0.
 fn numbers(text: &str) -> Option<[i64; 3]> {
     if text.is_empty() {
         return Some([0, 1, 0]);

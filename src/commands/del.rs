@@ -9,6 +9,7 @@ use crate::local::mark::{Mark, NodeLease};
 use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Owner};
 use crate::store::cooling::CoolingLeases;
+use crate::store::drive::OutOfTime;
 use crate::store::free::{Free, FreeGuard, Freed};
 use crate::store::keys::{Key, LeaseId};
 use crate::store::kv::{Failure, Kv};
@@ -35,7 +36,8 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     if mark.is_none()
         && let Err(several) = run.must_be_one_etcd().await
     {
-        return spool(run, owner, pod_uid, &Failure::Unknown(several.msg));
+        let failure = Failure::Unknown(several.msg);
+        return spool(run, owner, pod_uid, (&failure, failure.remedy()));
     }
     let free = Free {
         owner,
@@ -80,7 +82,10 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
             Ok(Done::Freed)
         }
         Err(NotFreed::Failed(FreeError::Store(failure))) if can_wait(&failure) => {
-            spool(run, owner, pod_uid, &failure)
+            spool(run, owner, pod_uid, (&failure, failure.remedy()))
+        }
+        Err(NotFreed::Failed(FreeError::OutOfTime(late))) => {
+            spool(run, owner, pod_uid, (&late, OutOfTime::REASONS))
         }
         Err(e) => Err(e.into()),
     }
@@ -117,7 +122,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     }
     let Some(seen) = left.seen_store.clone() else { return };
     let new = |lease: LeaseId| NodeLease { id: lease.0, since: run.start.clone() };
-    run.leave_mark(seen, |hints| {
+    run.mark.raise(seen, |hints| {
         hints.tombstones = left.lease.map(new).or(hints.tombstones.take());
         hints.tickets = left.tickets.map(new).or(hints.tickets.take());
         hints.keep_cooling(leases, &run.start);
@@ -156,16 +161,16 @@ fn spool<K: Kv>(
     run: &Run<'_, K>,
     owner: &Owner,
     pod_uid: Option<&PodUid>,
-    failure: &Failure,
+    (why, remedy): (&dyn Display, &str),
 ) -> Result<Done, Error> {
     let spooled = run.to_spool(owner, pod_uid, false);
     match run.spool.keep(&spooled) {
         Ok(()) => {
-            let (container, remedy) = (&owner.container_id, failure.remedy());
-            tracing::warn!(%container, ifname = %owner.ifname, why = %failure, remedy, "DEL is spooled");
+            let container = &owner.container_id;
+            tracing::warn!(%container, ifname = %owner.ifname, %why, remedy, "DEL is spooled");
             Ok(Done::Spooled)
         }
-        Err(e) => Err(neither(failure, &e)),
+        Err(e) => Err(neither(why, &e)),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::pool::range::Standing;
 use crate::pool::record::{Held, VERSION};
 use crate::pool::{POOLS_MAX, RangeSet};
 use crate::store::allot::Refused;
+use crate::store::drive::OutOfTime;
 use crate::store::kv::Failure;
 use crate::store::meta::OutOfService;
 use crate::store::pools::PoolRefused;
@@ -50,6 +51,7 @@ impl From<FreeError> for Error {
         match e {
             FreeError::Store(failure) => failure.into(),
             FreeError::Bad(bad) => bad.into(),
+            FreeError::OutOfTime(_) => out_of_time(),
         }
     }
 }
@@ -231,9 +233,7 @@ pub fn other_store_used(other: &str) -> Error {
 /// There is no time left.
 #[must_use]
 pub fn out_of_time() -> Error {
-    Error::new(Code::TryAgain, "the time for this request is over").with_details(
-        "etcd answers too slowly, too many runs contend for this range, or the host was suspended",
-    )
+    Error::new(Code::TryAgain, OutOfTime.to_string()).with_details(OutOfTime::REASONS)
 }
 
 /// How many ranges of a set are named when it is full.

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 use crate::cni::error::{Code, Error};
 use crate::cni::request::Attachment;
 use crate::limits;
-use crate::local::mark::{Hints, Mark, MarkFile};
+use crate::local::mark::{Mark, MarkFile};
 use crate::local::node::{self, Identity};
+use crate::local::remember::Leaving;
 use crate::local::scope_hints::ScopeHintFiles;
 use crate::local::spool::{Kept, Spool, Spooled};
 use crate::local::state::NodeState;
@@ -84,7 +85,7 @@ impl<'a, K: Kv> Run<'a, K> {
 
     /// What an ADD of this run asks for.
     #[must_use]
-    pub fn ask(&self, owner: Owner, labels: Labels, wanted: Wanted) -> Ask {
+    pub fn ask(&self, owner: Owner, labels: Labels, wanted: impl Into<Wanted>) -> Ask {
         let (start, machine) = (self.start.clone(), self.identity.machine.clone());
         let stamp = RunStamp { start, machine, store_id: random_id(), created_at: node::timestamp() };
         Ask::new(owner, labels, wanted, stamp)
@@ -153,11 +154,15 @@ impl<'a, K: Kv> Run<'a, K> {
         WitnessRun::Reserves(NodeRecord::new(self.start.boot.clone(), at.to_owned()).encode())
     }
 
-    /// Raises the mark to what was seen, and leaves hints for the next run.
-    pub fn leave_mark(&self, seen: HighWater, leave: impl FnOnce(&mut Hints)) {
-        #[cfg(feature = "failpoints")]
-        crate::failpoints::pass("mark.before");
-        self.mark.raise(seen, leave);
+    /// Where an ADD of this run leaves something for the next run, now.
+    fn leaving(&self) -> Leaving<'_> {
+        Leaving {
+            keys: self.session.keys,
+            mark: &self.mark,
+            scope_hints: &self.scope_hints,
+            start: &self.start,
+            now: (self.clock)(),
+        }
     }
 
     /// The keys by which the store is judged: they are read with the first request.
@@ -183,7 +188,7 @@ impl<'a, K: Kv> Run<'a, K> {
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();
         if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {
-            self.leave_mark(HighWater { etcd, ..shown }, |_| {});
+            self.mark.raise(HighWater { etcd, ..shown }, |_| {});
         }
         None
     }
@@ -250,9 +255,9 @@ impl<'a, K: Kv> Run<'a, K> {
             until = began + limits::DRAIN;
             match carried_out {
                 Ok(_) => {}
-                Err(NotFreed::Failed(FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_)))) => {
-                    return;
-                }
+                Err(NotFreed::Failed(
+                    FreeError::OutOfTime(_) | FreeError::Store(Failure::Unreachable(_) | Failure::Unknown(_)),
+                )) => return,
                 Err(why) => {
                     let container = &kept.spooled.owner.container_id;
                     tracing::warn!(%container, %why, "a spooled DEL cannot be carried out");

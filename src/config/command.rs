@@ -1,4 +1,4 @@
-//! What a runtime asks the plugin to do: for each verb one type, with exactly what that verb needs, checked.
+//! The commands that a runtime gives: for each verb one type, with exactly what that verb needs, checked.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
 use crate::pool::names::PodUid;
 use crate::pool::record::{Held, Labels};
-use crate::pool::{PoolsWanted, RangeSet, Wanted};
+use crate::pool::{RangeSet, RangesWanted, Wanted};
 
 /// A command of CNI that works with the store. VERSION, which does not, is none of them.
 #[derive(Debug)]
@@ -22,28 +22,26 @@ pub enum StoreCommand {
     Del(DelConfig),
     /// Say whether they are still held.
     Check(CheckConfig),
-    /// Free what belongs to no valid attachment.
+    /// Free all that belongs to no valid attachment.
     Gc(GcConfig),
     /// Say whether an ADD could be served.
     Status,
 }
 
-/// What an ADD needs.
+/// The input of an ADD.
 #[derive(Debug)]
 pub struct AddConfig {
-    /// Whose addresses they become.
+    /// The interface that gets the addresses.
     pub attachment: Attachment,
-    /// What is noted on the records.
+    /// The labels that the records get.
     pub labels: Labels,
-    /// What is to be reserved.
+    /// The addresses to be reserved.
     pub wanted: Wanted,
-    /// What is taken from pools instead.
-    pub pools: Option<PoolsWanted>,
     /// What the result says besides.
     pub result: ResultConfig,
 }
 
-/// What the result of an ADD says besides the addresses of range sets.
+/// The result of an ADD, apart from the addresses of range sets.
 #[derive(Debug)]
 pub struct ResultConfig {
     /// The version to answer in.
@@ -58,19 +56,19 @@ pub struct ResultConfig {
     pub resolv_conf: Option<String>,
 }
 
-/// What a DEL needs. Nothing of `ipam` is in it: a DEL must not fail over that.
+/// The input of a DEL. Nothing of `ipam` is in it: a DEL must not fail over that.
 #[derive(Debug)]
 pub struct DelConfig {
-    /// Whose addresses are freed.
+    /// The interface whose addresses are freed.
     pub attachment: Attachment,
     /// The pod's UID, if it is known.
     pub pod_uid: Option<PodUid>,
 }
 
-/// What a CHECK needs.
+/// The input of a CHECK.
 #[derive(Debug)]
 pub struct CheckConfig {
-    /// Whose addresses are looked at.
+    /// The interface whose addresses are looked at.
     pub attachment: Attachment,
     /// The pod's UID, if it is known.
     pub pod_uid: Option<PodUid>,
@@ -80,14 +78,14 @@ pub struct CheckConfig {
     pub previous: Vec<IpAddr>,
 }
 
-/// What a GC needs.
+/// The input of a GC.
 #[derive(Debug)]
 pub struct GcConfig {
     /// The network's `name` for CNI.
     pub cni_network: String,
     /// The attachments that are still valid. None: the runtime gives no list, and nothing is freed.
     pub valid: Option<HashSet<Attachment>>,
-    /// How much older than itself an owner must be to be freed, in seconds.
+    /// The seconds by which an owner must be older than this GC to be freed.
     pub grace_s: u64,
 }
 
@@ -99,19 +97,25 @@ impl AddConfig {
     /// As [`Config::parse`] and [`Settings::check_allowed`].
     pub fn parse(request: Request, settings: &Settings) -> Result<(Self, Vec<String>), Error> {
         let (config, notes) = judge_add(&request, settings);
-        let Config { sets, requests, statics, mut pools, order, cooldown, routes, dns, resolv_conf, .. } =
+        let Config { sets, requests, statics, pools, order, cooldown, routes, dns, resolv_conf, .. } =
             config.map_err(|e| e.with_notes(&notes))?;
-        if let Some(pools) = &mut pools {
-            pools.node_labels = settings.node_labels.clone();
-            let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
-            pools.allowed = allowed.map(|allowed| allowed.pools.clone());
-        }
-        let held = |fixed: &Static| Held::new(fixed.address.ip(), fixed.network.clone());
+        let wanted = match pools {
+            Some(mut pools) => {
+                pools.node_labels = settings.node_labels.clone();
+                let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
+                pools.allowed = allowed.map(|allowed| allowed.pools.clone());
+                Wanted::Pools(pools)
+            }
+            None => {
+                let held = |fixed: &Static| Held::new(fixed.address.ip(), fixed.network.clone());
+                let statics = statics.iter().map(held).collect();
+                Wanted::Ranges(RangesWanted { sets, requests, statics, order, cooldown })
+            }
+        };
         let add = Self {
             attachment: request.attachment()?.clone(),
             labels: Labels { pod: request.args.pod, cni_network: request.name },
-            wanted: Wanted { sets, requests, order, statics: statics.iter().map(held).collect(), cooldown },
-            pools,
+            wanted,
             result: ResultConfig { version: request.version, statics, routes, dns, resolv_conf },
         };
         Ok((add, notes))
@@ -133,7 +137,7 @@ pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Confi
 }
 
 impl DelConfig {
-    /// What the request says. `ipam` is not read.
+    /// Reads the request. `ipam` is not read.
     ///
     /// # Errors
     /// As [`Request::attachment`].

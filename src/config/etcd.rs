@@ -14,7 +14,7 @@ const PREFIX_MAX: usize = 255;
 /// The most endpoints.
 const ENDPOINTS_MAX: usize = 16;
 
-/// What a network configuration says about the store: the pairs as written, not yet judged. They may hold a password,
+/// The keys of a network configuration about the store: the pairs as written, not yet judged. They may hold a password,
 /// so Debug names only their keys.
 #[derive(Clone, Default)]
 pub struct StoreKeys {
@@ -28,14 +28,14 @@ impl StoreKeys {
         Self { pairs: ipam.pairs().iter().filter(about_store).cloned().collect() }
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }
 
-    /// Where there is a host file, it alone says which etcd is meant: a namespace's user can write a network
-    /// configuration.
+    /// Refuses keys about etcd beside a host file, which alone says which etcd is meant: a namespace's user can write a
+    /// network configuration.
     ///
     /// # Errors
     /// Code 7 if there are any.
@@ -113,13 +113,13 @@ impl Endpoint {
         self.port
     }
 
-    /// Whether TLS is spoken.
+    /// True if the scheme is TLS.
     #[must_use]
     pub fn is_tls(&self) -> bool {
         self.scheme == Scheme::Https
     }
 
-    /// Whether the endpoint is on this machine.
+    /// True if the endpoint is on this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         match self.host().parse::<IpAddr>() {
@@ -161,7 +161,7 @@ pub struct ClientFiles {
     pub key_file: String,
 }
 
-/// Where the password is.
+/// The place of the password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Password {
     /// In the configuration itself.
@@ -188,7 +188,7 @@ pub struct Login {
     pub password: Password,
 }
 
-/// How etcd is reached.
+/// The endpoints of etcd, and the way to connect to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
     /// At least one, each once, in the order written.
@@ -324,7 +324,7 @@ impl TlsKeys {
 
     fn checked(self, names: &Names<'_>, wants_tls: bool) -> Result<Option<TlsFiles>, Error> {
         if !wants_tls {
-            // Whoever names certificates expects TLS: do not go without it in silence.
+            // A user who names certificates expects TLS: do not go without it in silence.
             return match self.is_given() {
                 false => Ok(None),
                 true => Err(names.refused("endpoints", "has no https entry, yet files for TLS are named")),

@@ -1,7 +1,7 @@
-//! The host file: root's word on which etcd is meant, who this node is, and what networks may do.
+//! The host file: root's word on the etcd that is meant, the name of this node, and the rights of networks.
 //!
-//! Errors name keys and say what is expected, but never repeat what the file contains: they
-//! reach whoever may read a pod's events.
+//! Errors name keys and the expected form, but never repeat the content of the file: they reach everybody who may read
+//! a pod's events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
 /// The longest grace of GC: a year, in seconds.
 const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
 
-/// How many labels a node may have.
+/// The most labels of a node.
 const NODE_LABELS_MAX: usize = 64;
 /// The longest name of a label, in bytes.
 const LABEL_NAME_MAX: usize = 253;
@@ -57,7 +57,7 @@ pub(super) const LEVEL: Level<'_> = Level {
     deciding: &["etcd", "etcd_host", "node_labels", "allowed", "pools_only", "cluster", "node_name"],
 };
 
-/// What configurations may use on a node.
+/// The ranges and pools that configurations may use on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// The prefixes of each network, for the ranges and addresses of configurations.
@@ -69,38 +69,39 @@ pub struct Allowed {
 /// The host file, read and checked key by key.
 #[derive(Debug, Clone)]
 pub struct HostFile {
-    /// How etcd is reached.
+    /// The connection to etcd.
     pub etcd: EtcdConfig,
     /// The node's name.
     pub node_name: Option<NodeName>,
-    /// What the node says of itself, for the pools that are for such nodes.
+    /// The node's labels, for the pools that are for such nodes.
     pub node_labels: NodeLabels,
     /// The name of the cluster among those that share the prefix.
     pub cluster: Option<ClusterName>,
-    /// Where state of this node is kept.
+    /// The folder for the state of this node.
     pub spool_dir: Option<String>,
-    /// How much older than itself an owner must be for GC to free it, in seconds.
+    /// The seconds by which an owner must be older than a GC to be freed by it.
     pub gc_grace_s: Option<u64>,
     /// The log file.
     pub log_file: Option<String>,
     /// The log level, as written.
     pub log_level: Option<String>,
-    /// Whether endpoints on other machines may have no TLS.
+    /// True if endpoints on other machines may have no TLS.
     pub allow_plaintext: bool,
-    /// Which prefixes each network may use, and which pools may be used; none: all.
+    /// The prefixes that each network may use, and the pools that may be used; none: all.
     pub allowed: Option<Allowed>,
-    /// Whether configurations may have no ranges and addresses of their own.
+    /// True if configurations may have no ranges and addresses of their own.
     pub pools_only: bool,
-    /// Why no ADD can use it: one of its keys makes it unclear what is meant.
+    /// The reason why no ADD can use it: one of its keys makes it ambiguous.
     pub unclear: Option<Error>,
-    /// Whether one of these keys says where the store is, or what this node's records are called there, so that no
-    /// verb can use the file.
+    /// True if one of these keys says where the store is, or names this node's records there: then no verb can use the
+    /// file.
     pub is_store_unclear: bool,
     /// One line for each unknown key, for the log.
     pub notes: Vec<String>,
 }
 
-/// Whether a host file has this key, or one that is most likely meant by it; or it says at the top level where etcd is.
+/// True if a host file has this key, or one that most likely means it, or if the key says at the top level where etcd
+/// is.
 #[must_use]
 pub fn is_key(key: &str) -> bool {
     let is_of_etcd = keys::nearest(key, keys::ETCD.deciding, 0).is_some();

@@ -20,7 +20,7 @@ const RANGES_MAX: usize = 1024;
 
 /// A checked range, before it knows the gateways of the others.
 struct Checked {
-    /// Where it stands in the configuration.
+    /// Its place in the configuration.
     at: String,
     subnet: IpNetwork,
     first: IpAddr,

@@ -1,5 +1,5 @@
-//! The keys of a configuration: which are known, to which form they belong, which of them make it unclear what is meant
-//! if they are misspelt, and what to say of others.
+//! The keys of a configuration: the known ones and their forms, those that make it ambiguous if they are misspelt, and
+//! the remarks about all others.
 
 use std::collections::{HashMap, HashSet};
 
@@ -47,10 +47,10 @@ const COMMON: [&str; 12] = [
     "log_level",
 ];
 
-/// Those of them that say where the host file and the log are. Their values are texts.
+/// The keys among them that say where the host file and the log are. Their values are texts.
 pub(super) const SETTINGS: [&str; 3] = ["configuration_path", "log_file", "log_level"];
 
-/// Those of them that decide which addresses may be given.
+/// The keys among them that decide which addresses may be given.
 const DECIDING_COMMON: [&str; 7] =
     ["gateway", "routes", "addresses", "network_name", "order", "cooldown", "cooldown_when_full"];
 
@@ -68,8 +68,8 @@ const IGNORED: [&str; 10] = [
     "fast_ipam",
 ];
 
-/// Keys that say which etcd is meant, and who asks. Those after the first belong inside of it. Beside it they mean
-/// nothing, but where there is a host file they are refused there too.
+/// Keys that say which etcd is meant, and who asks. All but the first belong inside of that one. Beside it they mean
+/// nothing, but next to a host file they are refused there too.
 const STORE: [&str; 6] = ["etcd", "ca_file", "cert_file", "key_file", "server_name", "password_file"];
 
 /// All of these: the keys of `ipam` that have a meaning, here or for another program.
@@ -84,10 +84,10 @@ const ETCD_KEYS: [&str; 8] =
 
 /// The keys of one kind of object.
 pub(super) struct Level<'a> {
-    /// Those that are read.
+    /// The keys that are read.
     pub(super) known: &'a [&'a str],
-    /// Those of them that decide which addresses may be given. If one of them is misspelt, other addresses would be
-    /// given.
+    /// The keys among them that decide which addresses may be given. If one of them is misspelt, other addresses would
+    /// be given.
     pub(super) deciding: &'a [&'a str],
 }
 
@@ -101,7 +101,7 @@ pub(super) const ETCD: Level<'_> = Level { known: &ETCD_KEYS, deciding: &["endpo
 const DOCUMENT: Level<'_> = Level { known: &["ipam", "args", "runtimeConfig"], deciding: &[] };
 const RUNTIME: Level<'_> = Level { known: &["ips", "ipRanges"], deciding: &["ips", "ipRanges"] };
 const NO_LEVEL: Level<'_> = Level { known: &[], deciding: &[] };
-// Who starts a pod writes there for all plugins of a network.
+// Users who start pods write there for all plugins of a network.
 const ARGS: Level<'_> = Level { known: &["cni"], deciding: &[] };
 const ARGS_CNI: Level<'_> = Level { known: &["ips"], deciding: &[] };
 
@@ -114,19 +114,19 @@ const SIMILAR_MAX: usize = 64;
 /// An unknown key that is at most so many edits from a deciding one is taken for that one, misspelt.
 pub const SLIP_EDITS: usize = 2;
 
-/// Keys of other programs for what is meant here by another word.
+/// Keys of other programs, each with the word for it here.
 const SYNONYMS: [(&str, &str); 3] = [("gw", "gateway"), ("gateway", "gw"), ("via", "gw")];
 
 /// Other words for keys that decide. They are no slips of the pen, and mean the same.
 const OTHER_WORDS: [(&str, &str); 3] =
     [("network", "network_name"), ("cluster_name", "cluster"), ("node", "node_name")];
 
-/// Whether a key of `ipam` says something about the store.
+/// True if a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {
     is_one_of(&STORE, key) || has_store_prefix(key)
 }
 
-/// Whether a key of the host file says under which names the store knows what a node holds.
+/// True if a key of the host file names the records of this node in the store.
 fn is_name(key: &str) -> bool {
     is_one_of(&["cluster", "node_name"], key)
 }
@@ -157,17 +157,17 @@ pub(super) fn judge(sections: &Sections<'_>) -> Findings {
     found
 }
 
-/// What was found about keys.
+/// The findings about keys.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// Why it is unclear which addresses are meant: the first reason.
+    /// The first reason why the addresses that are meant are unclear.
     pub(super) refused: Option<String>,
-    /// Whether one of the unclear keys says where the store is, or what this node's records are called there. It is for
-    /// host files.
+    /// True if one of the unclear keys says where the store is, or names this node's records there. It is for host
+    /// files.
     pub(super) is_store_unclear: bool,
     /// One line for each key that has no effect, and for each further reason.
     pub(super) notes: Vec<String>,
-    /// How many keys were named that are unknown or given twice.
+    /// The number of keys named so far that are unknown or given twice.
     named: usize,
 }
 
@@ -293,7 +293,7 @@ fn unknown_key(section: &Section<'_>, key: &str, near: Option<&str>) -> String {
     }
 }
 
-/// That a key has no effect where it stands, and the place where it has.
+/// Says that a key has no effect where it stands, and where it would have one.
 fn wrong_place(section: &Section<'_>, key: &str, meant: &str) -> String {
     let key = section.at(key);
     let place = |path: &str| match path.rsplit_once('.') {
@@ -317,7 +317,7 @@ fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
     meant.or_else(|| nearest(key, level.deciding, SLIP_EDITS)).filter(|_| !is_known(key))
 }
 
-/// Whether a key has a meaning at some level of `ipam`, or for another program.
+/// True if a key has a meaning at some level of `ipam`, or for another program.
 fn is_known(key: &str) -> bool {
     KNOWN.iter().any(|keys| is_one_of(keys, key))
 }
@@ -370,10 +370,10 @@ pub fn did_you_mean(name: &str, known: &[&str], most: usize) -> String {
     nearest(name, known, most).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
 }
 
-/// How many edits the name of a pool may be away from a similar one.
+/// The most edits by which the name of a pool may differ from a similar one.
 const SIMILAR_POOL_EDITS: usize = 2;
 
-/// That there is no pool of this name. Of those that there are, only a similar one is named.
+/// Says that there is no pool of this name. Of the known pools, only a similar one is named.
 #[must_use]
 pub fn no_such_pool<'a>(name: &PoolName, known: impl IntoIterator<Item = &'a PoolName>) -> String {
     let names: Vec<&str> = known.into_iter().map(PoolName::as_str).collect();

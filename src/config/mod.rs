@@ -1,11 +1,10 @@
 //! The host file and the network configuration, each read into one checked type.
 //!
-//! 1. [`host`] reads the host file. [`settings`] decides what a run goes by: the host file, or what `ipam` says without
-//!    one.
+//! 1. [`host`] reads the host file. [`settings`] decides between the host file and, without one, the keys of `ipam`.
 //! 2. [`network`] reads `ipam`. Users already write it in three forms, which differ in their keys: those of
 //!    whereabouts, of host-local and of static.
-//! 3. [`command`] puts together what each verb needs.
-//! 4. [`nad`] finds metes in the configuration of a network, and [`validate`] says what is wrong with networks.
+//! 3. [`command`] puts together the input of each verb.
+//! 4. [`nad`] finds metes in the configuration of a network, and [`validate`] finds the mistakes of networks.
 
 pub mod command;
 pub mod etcd;

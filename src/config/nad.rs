@@ -1,5 +1,5 @@
-//! Which plugins of a network's configuration get their addresses from metes, and what each of them is given on stdin.
-//! Everybody who reads networks reads them here, and then as the plugin does.
+//! The plugins of a network's configuration that get their addresses from metes, each with its stdin. Everybody who
+//! reads networks reads them here, and then as the plugin does.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::keys::{HOST_LOCAL, SLIP_EDITS, WHEREABOUTS, nearest};
 use crate::cni::{Environment, Error, Json, Request, Verb};
 use crate::pool::names::PoolName;
 
-/// What kubectl calls a network's definition.
+/// The kind of a network's definition, as kubectl calls it.
 pub const NAD_KIND: &str = "NetworkAttachmentDefinition";
 
 /// The annotation by which a device of a network is requested.
@@ -28,7 +28,7 @@ pub struct Nad {
     /// The key of `spec` that may be meant to have it, if there is no configuration: another key, or `config` itself
     /// if that is no text.
     pub instead: Option<String>,
-    /// Where it stands in the document.
+    /// Its place in the document.
     pub key: String,
 }
 
@@ -78,7 +78,7 @@ fn instead(spec: &Value) -> Option<String> {
 /// A plugin whose `ipam` is metes.
 #[derive(Debug, Clone)]
 pub struct MetesPlugin {
-    /// Where it stands in the network's configuration, as a JSON pointer.
+    /// Its place in the network's configuration, as a JSON pointer.
     pub place: String,
     /// The same as a path of keys, like `plugins[0]`; empty if it is the whole configuration.
     pub path: String,
@@ -116,15 +116,15 @@ fn find(value: &Json, place: String, path: String, found: &mut Vec<MetesPlugin>)
 /// An object whose `type` is metes, or almost, and which is no `ipam` of metes all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlmostMetes {
-    /// Where it stands, as a path of keys.
+    /// Its place, as a path of keys.
     pub path: String,
     /// Its `type`.
     pub named: String,
-    /// Whether it is an `ipam`, so that only its type is wrong.
+    /// True if it is an `ipam`, so that only its type is wrong.
     pub is_ipam: bool,
 }
 
-/// What looks in the configuration of a network as if metes were meant.
+/// The objects in the configuration of a network that look as if metes were meant.
 #[must_use]
 pub fn almost_metes(config: &Json) -> Vec<AlmostMetes> {
     let mut found = Vec::new();
@@ -154,7 +154,7 @@ fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-/// What a runtime gives to a plugin: every plugin in a list has the list's name and version.
+/// The configuration that a runtime gives to a plugin: every plugin in a list has the list's name and version.
 fn delegated(plugin: &Json, list: &Json, name: &str) -> Json {
     let of_list = |key: &str| {
         let mut pairs = list.pairs().unwrap_or_default().iter().rev();
@@ -173,7 +173,7 @@ fn delegated(plugin: &Json, list: &Json, name: &str) -> Json {
 }
 
 impl MetesPlugin {
-    /// What a run of the plugin for some container would be asked.
+    /// The request that a run of the plugin would get for some container.
     ///
     /// # Errors
     /// As [`Request::parse`].
@@ -197,7 +197,7 @@ impl MetesPlugin {
         Config::parse(&self.request(verb)?)
     }
 
-    /// Whether `ipam` names a network for addresses to be reserved in.
+    /// True if `ipam` names a network for addresses to be reserved in.
     #[must_use]
     pub fn names_network(&self) -> bool {
         let name = self.config.get("ipam").and_then(|ipam| ipam.get("network_name"));

@@ -1,4 +1,4 @@
-//! The network configuration: what `ipam`, `args`, `runtimeConfig` and CNI_ARGS say together.
+//! The network configuration, read from `ipam`, `args`, `runtimeConfig` and CNI_ARGS together.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -36,11 +36,11 @@ pub struct Config {
     pub requests: Vec<Option<Addr>>,
     /// Static addresses, in result order after those of the sets.
     pub statics: Vec<Static>,
-    /// What is taken from pools instead of sets and static addresses.
+    /// The pools to take addresses from instead of sets and static addresses.
     pub pools: Option<PoolsWanted>,
     /// The order of allocation.
     pub order: Order,
-    /// How long addresses of the sets rest after they were freed.
+    /// The time that addresses of the sets rest after they were freed.
     pub cooldown: Cooldown,
     /// Routes for the result.
     pub routes: Vec<Route>,
@@ -116,7 +116,7 @@ impl Form {
         }
     }
 
-    /// Why both cannot be meant: a key of this form, and one of another.
+    /// The error for a key of this form beside a key of another one.
     fn beside(self, key: &str, other: Form, other_key: &str) -> Error {
         two_forms(key, self.name(), other_key, other.name())
     }
@@ -129,7 +129,7 @@ impl Form {
         }
     }
 
-    /// Whether static addresses alone are enough.
+    /// True if static addresses alone are enough.
     fn goes_without_ranges(self) -> bool {
         match self {
             Form::Whereabouts | Form::Static => true,
@@ -156,11 +156,11 @@ fn capability(sections: &Sections<'_>) -> Result<Option<String>, Error> {
 
 impl Config {
     /// Checks the configuration of a request. The addresses that an ADD asks for are judged for an ADD alone. Keys that
-    /// make it unclear which addresses are meant are refused, but not for a DEL.
+    /// leave it unclear which addresses are meant are refused, but not for a DEL.
     ///
     /// # Errors
-    /// Code 7 for what is invalid; it names the key and what was found. Code 4 for addresses in CNI_ARGS that are none.
-    /// The details say what else is odd about the configuration.
+    /// Code 7 for an invalid configuration; it names the key and the value found. Code 4 for addresses in CNI_ARGS that
+    /// are none. The details name the other oddities of the configuration.
     pub fn parse(request: &Request) -> Result<Config, Error> {
         let (read, notes) = Self::judge(request);
         match read {
@@ -169,7 +169,7 @@ impl Config {
         }
     }
 
-    /// The same, with what else is odd beside it.
+    /// The same, with the other oddities beside it.
     pub(super) fn judge(request: &Request) -> (Result<Config, Error>, Vec<String>) {
         let sections = match Sections::of(request) {
             Ok(sections) => sections,
@@ -266,7 +266,7 @@ impl Config {
         Static { address: given.address, gateway: given.gateway, network }
     }
 
-    /// Checks what only the whole configuration shows.
+    /// Checks the rules that need the whole configuration.
     fn check(&self, is_add: bool, form: Form) -> Result<(), Error> {
         if self.sets.len() + self.statics.len() > ADDRESSES_MAX {
             return Err(Error::invalid_config(format!(

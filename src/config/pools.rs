@@ -10,7 +10,7 @@ use crate::cni::{Error, Json, Section};
 use crate::pool::names::{AUTO, PoolName};
 use crate::pool::{Order, POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted};
 
-/// What `pools` is.
+/// The type of `pools`, in words.
 const LIST: &str = "an array of pool names, \"auto\" or arrays of pool names that are tried in order";
 
 /// The name of this form, as users know it.
@@ -21,7 +21,7 @@ pub(super) fn key(ipam: &Section<'_>) -> Option<String> {
     keys::POOLS.iter().find(|key| ipam.has(key)).map(|key| ipam.at(key))
 }
 
-/// What is wanted from pools. `gateways` are those of the configuration's routes.
+/// Reads the wish for pools. `gateways` are those of the configuration's routes.
 pub(super) fn wanted(
     sections: &Sections<'_>,
     order: Option<Order>,

@@ -15,7 +15,7 @@ pub(super) struct Sections<'a> {
     pub(super) args: Option<Section<'a>>,
     /// args.cni.
     pub(super) args_cni: Option<Section<'a>>,
-    /// Whether the main plugin takes the first address of a subnet where no gateway is configured. The plugin bridge
+    /// True if the main plugin takes the first address of a subnet where no gateway is configured. The plugin bridge
     /// does, with `isGateway` or `isDefaultGateway`.
     pub(super) first_is_gateway: bool,
 }

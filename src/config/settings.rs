@@ -1,4 +1,4 @@
-//! What the program needs besides the network configuration, and the rules of trust.
+//! The settings of the program besides the network configuration, and the rules of trust.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ use crate::pool::NetworkName;
 use crate::pool::names::{ClusterName, NodeName};
 use crate::pool::selector::NodeLabels;
 
-/// Where state of a node is kept by default.
+/// The default folder for the state of a node.
 pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
 
 /// GC's grace by default, in seconds.
 pub const DEFAULT_GC_GRACE_S: u64 = 300;
 
-/// What `ipam` says about the store, the host file and the log. The rest of `ipam` is not judged, because a DEL must
-/// work whatever is wrong with it.
+/// The keys of `ipam` about the store, the host file and the log. The rest of `ipam` is not judged, because a DEL must
+/// work in spite of any fault in it.
 #[derive(Debug, Clone, Default)]
 pub struct IpamSettings {
     /// The keys about etcd.
@@ -35,7 +35,7 @@ pub struct IpamSettings {
 }
 
 impl IpamSettings {
-    /// Reads what can be read.
+    /// Reads the valid keys.
     #[must_use]
     pub fn of(request: &Request) -> Self {
         let Ok(Some(ipam)) = document(request).section("ipam") else {
@@ -54,7 +54,7 @@ impl IpamSettings {
     }
 }
 
-/// What the program needs besides the network configuration.
+/// The settings of the program besides the network configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// At least one endpoint.
@@ -67,35 +67,35 @@ pub struct Settings {
     pub login: Option<Login>,
     /// The node's name, if the host file gives one.
     pub node_name: Option<NodeName>,
-    /// What the node says of itself, for the pools that are for such nodes.
+    /// The node's labels, for the pools that are for such nodes.
     pub node_labels: NodeLabels,
     /// The cluster's name, if the host file gives one.
     pub cluster: Option<ClusterName>,
-    /// Where state of this node is kept.
+    /// The folder for the state of this node.
     pub spool_dir: String,
-    /// How much older than itself an owner must be for GC to free it, in seconds.
+    /// The seconds by which an owner must be older than a GC to be freed by it.
     pub gc_grace_s: u64,
     /// The log file.
     pub log_file: Option<String>,
     /// The log level, as written.
     pub log_level: Option<String>,
-    /// Whether endpoints on other machines may have no TLS.
+    /// True if endpoints on other machines may have no TLS.
     pub allow_plaintext: bool,
-    /// Which prefixes each network may use; none: all.
+    /// The prefixes and pools that networks may use; none: all.
     pub allowed: Option<Allowed>,
-    /// Whether configurations may have no ranges and addresses of their own.
+    /// True if configurations may have no ranges and addresses of their own.
     pub pools_only: bool,
-    /// Why no ADD can use the host file: one of its keys makes it unclear what is meant.
+    /// The reason why no ADD can use the host file: one of its keys makes it ambiguous.
     pub unclear: Option<Error>,
-    /// Whether one of these keys says where the store is, or what this node's records are called there.
+    /// True if one of these keys says where the store is, or names this node's records there.
     pub is_store_unclear: bool,
     /// One line for each key of the host file that has no effect, for the log.
     pub notes: Vec<String>,
-    /// Where the settings come from.
+    /// The origin of the settings.
     pub rule: Rule,
 }
 
-/// Where settings come from.
+/// The origin of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// The host file: the node has one store, whatever its endpoints are.
@@ -105,7 +105,7 @@ pub enum Rule {
 }
 
 impl Settings {
-    /// The settings for a verb: those of the host file, and without one what `ipam` says.
+    /// The settings for a verb: those of the host file, and without one those of `ipam`.
     ///
     /// # Errors
     /// As [`Settings::from_host`] and [`Settings::from_network`]. Code 7 too if there is a host file and `ipam` says
@@ -149,7 +149,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The settings of a node without a host file: what `ipam` says.
+    /// The settings of a node without a host file: those of `ipam`.
     ///
     /// # Errors
     /// Code 7, naming the key.
@@ -271,7 +271,7 @@ impl Settings {
     }
 }
 
-/// Whether all addresses from `first` to `last` lie in one prefix that the network may use.
+/// Checks that all addresses from `first` to `last` lie in one prefix that the network may use.
 fn check_span(allowed: &Allowed, network: &NetworkName, first: IpAddr, last: IpAddr) -> Result<(), Error> {
     let base = base_name(network);
     let prefixes: &[IpNetwork] = allowed.prefixes.get(&base).map(Vec::as_slice).unwrap_or_default();

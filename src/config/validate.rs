@@ -1,7 +1,7 @@
-//! What is wrong with the configurations of networks, before any pod starts. Pure.
+//! The mistakes in the configurations of networks, found before any pod starts. Pure.
 //!
-//! Each network is read by what reads it for an ADD, so that there is no second opinion. Networks are also compared
-//! with each other: what an ADD of one of them cannot see.
+//! Each network is read by the code that reads it for an ADD, so that there is no second opinion. Networks are also
+//! compared with each other, which an ADD of one of them cannot do.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::pool::range::{EXCLUDES_NOTHING, is_on_link};
 use crate::pool::{Addr, Range};
 
 crate::named_enum! {
-    /// What can be wrong.
+    /// The kinds of issues.
     pub enum IssueId {
         /// An ADD is refused before it asks etcd.
         Refused = "refused",
@@ -54,11 +54,11 @@ crate::named_enum! {
 }
 
 crate::named_enum! {
-    /// How bad it is. The names are those of SARIF.
+    /// The severity of an issue. The names are those of SARIF.
     pub enum Severity {
         /// ADDs fail.
         Error = "error",
-        /// ADDs succeed, and most likely do not do what is meant.
+        /// ADDs succeed, and most likely do something else than was meant.
         Warning = "warning",
         /// Nothing has to be done.
         Note = "note",
@@ -66,7 +66,7 @@ crate::named_enum! {
 }
 
 impl IssueId {
-    /// How bad it is.
+    /// The severity of such an issue.
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
@@ -84,7 +84,7 @@ impl IssueId {
         }
     }
 
-    /// What it is, in a sentence.
+    /// The meaning, in a sentence.
     #[must_use]
     pub fn meaning(self) -> &'static str {
         match self {
@@ -114,17 +114,17 @@ const EXCLUDE_REMEDY: &str = "correct `exclude` or take it out";
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issue {
-    /// What.
+    /// The kind.
     pub id: IssueId,
     /// The code that an ADD answers, if it is refused.
     pub code: Option<u16>,
-    /// Where, as a path of keys like `plugins[0].ipam.range`; empty if that is not known.
+    /// The place, as a path of keys like `plugins[0].ipam.range`; empty if it is not known.
     pub key: String,
     /// The line and the column in the configuration, if no key says where.
     pub at: Option<(usize, usize)>,
     /// In words.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -167,7 +167,7 @@ impl Issue {
         Self { code, ..Self::new(IssueId::Refused, &key, error.msg.clone(), remedy) }
     }
 
-    /// What looks as if metes were meant.
+    /// An object that looks as if metes were meant.
     fn almost(AlmostMetes { path, named, is_ipam }: &AlmostMetes) -> Self {
         let key =
             [path.as_str(), "type"].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
@@ -184,7 +184,7 @@ impl Issue {
         Self::new(IssueId::AlmostMetes, &key, what, remedy)
     }
 
-    /// What is said of a key that has no effect.
+    /// A note about a key that has no effect.
     fn note(text: &str, plugin: Option<&MetesPlugin>) -> Self {
         let (id, remedy) = match text {
             _ if text.starts_with("unknown key") => (IssueId::UnknownKey, "correct the key or remove it"),
@@ -217,7 +217,7 @@ fn of_plugin(plugin: &MetesPlugin, key: &str) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
 }
 
-/// What a network gives addresses of.
+/// The ranges that one plugin of a network gives addresses of.
 #[derive(Debug, Clone)]
 pub struct NetworkUse {
     /// The network's name, for people.
@@ -245,14 +245,14 @@ pub struct NetworkText<'a> {
     pub config: &'a str,
 }
 
-/// What was found in a network.
+/// The issues and the uses of a network.
 #[derive(Debug, Default)]
 pub struct JudgedNetwork {
-    /// What is wrong.
+    /// The issues.
     pub issues: Vec<Issue>,
-    /// What its plugins give addresses of.
+    /// The ranges that its plugins give addresses of.
     pub uses: Vec<NetworkUse>,
-    /// Whether it is known that no plugin of it uses metes.
+    /// True if it is known that no plugin of it uses metes.
     pub is_of_another: bool,
 }
 
@@ -386,7 +386,7 @@ fn gateways_outside(plugin: &MetesPlugin, config: &Config) -> Vec<Issue> {
     outside.map(issue).collect()
 }
 
-/// What metes is given by a main plugin that fills in the ranges itself.
+/// The configuration that metes gets from a main plugin that fills in the ranges itself.
 fn completed(plugin: &MetesPlugin) -> MetesPlugin {
     let mut plugin = plugin.clone();
     if is_of_flannel(&plugin)
@@ -408,7 +408,7 @@ fn is_of_flannel(plugin: &MetesPlugin) -> bool {
     plugin.config.get("type").and_then(Json::text) == Some("flannel")
 }
 
-/// Whether a runtime starts it. It gives capabilities to such plugins alone.
+/// True if a runtime starts it. A runtime gives capabilities to such plugins alone.
 fn is_started_by_runtime(plugin: &MetesPlugin) -> bool {
     let place = plugin.place.strip_prefix("/plugins/");
     plugin.place.is_empty() || place.is_some_and(|at| at.bytes().all(|b| b.is_ascii_digit()))
@@ -424,7 +424,7 @@ const LINK_KEYS: [&str; 5] = ["master", "bridge", "device", "vlan", "vlanId"];
 /// Main plugins that have a link without naming one.
 const WITH_A_LINK: [&str; 3] = ["bridge", "macvlan", "ipvlan"];
 
-/// The main plugin and what it is attached to.
+/// The main plugin and the link that it attaches to.
 fn link(plugin: &Json, resource: &str) -> Option<String> {
     let main = plugin.get("type").and_then(Json::text)?;
     let named = LINK_KEYS.iter().filter_map(|key| {
@@ -520,7 +520,7 @@ fn pairs<'a, G: Ord>(
     found
 }
 
-/// In what the addresses of two ranges differ, and what comes of it.
+/// The difference between the addresses of two ranges, and its consequence.
 fn difference(a: &Range, b: &Range) -> Option<&'static str> {
     match (a.prefix_len() == b.prefix_len(), a.gateway() == b.gateway()) {
         (true, true) => None,

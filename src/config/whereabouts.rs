@@ -19,10 +19,10 @@ pub(super) const ZEROS: Zeros = Zeros::Decimal;
 /// The most addresses that one `pick_addresses` may list.
 const PICKED_MAX: usize = 256;
 
-/// How a note says that a gateway is of the other address family.
+/// The words of a note for a gateway of the other address family.
 pub(super) const OF_NO_RANGE: &str = "is the gateway of no range";
 
-/// What all ranges of a configuration have in common.
+/// The part that all ranges of a configuration have in common.
 struct Shared<'a> {
     verb: Verb,
     network: &'a NetworkName,
@@ -33,7 +33,7 @@ struct Shared<'a> {
     first_is_gateway: bool,
 }
 
-/// Which ranges exclude each other (`enable_overlapping_ranges`).
+/// The ranges that exclude each other (`enable_overlapping_ranges`).
 enum Domains {
     /// All of the network: no address is given twice, even if ranges overlap.
     Network,

@@ -184,6 +184,8 @@ impl MarkFile {
     /// Raises the mark to what was seen, and changes the hints as they are then. It is merged with what other runs have
     /// written meanwhile. A mark that cannot be written is no reason to fail.
     pub fn raise(&self, seen: HighWater, leave: impl FnOnce(&mut Hints)) {
+        #[cfg(feature = "failpoints")]
+        crate::failpoints::pass("mark.before");
         let change = |before: &[u8]| {
             let mark = match before {
                 [] => None,

@@ -7,6 +7,8 @@ pub mod mark;
 pub mod names;
 pub mod node;
 mod own_file;
+pub mod recall;
+pub mod remember;
 pub mod scope_hints;
 pub mod setup;
 pub mod spool;

@@ -9,7 +9,7 @@ use crate::cni::{Error, Version};
 use crate::config::command::ResultConfig;
 use crate::pool::dns::{PoolDns, add};
 use crate::pool::record::Held;
-use crate::pool::{Addr, RangeSet};
+use crate::pool::{Addr, RangeSet, Wanted};
 use crate::store::pools::PoolResult;
 
 /// What is printed.
@@ -26,7 +26,7 @@ impl VerbAnswer {
     /// What is held: with the prefix lengths and gateways of the configuration, or with those that a pool had when it
     /// gave an address.
     pub(super) fn addresses(
-        sets: &[RangeSet],
+        wanted: &Wanted,
         held: &[Held],
         of_pools: PoolResult,
         result: ResultConfig,
@@ -46,9 +46,9 @@ impl VerbAnswer {
             IpConfig { address: held.address, prefix_len, gateway: pool.and_then(|from| from.gateway) }
         };
         let ResultConfig { version, statics, routes, dns, .. } = result;
-        let mut ips: Vec<IpConfig> = match sets {
-            [] if statics.is_empty() => held.iter().map(from_pool).collect(),
-            sets => sets.iter().zip(held).map(from_set).collect(),
+        let mut ips: Vec<IpConfig> = match wanted {
+            Wanted::Ranges(ranges) => ranges.sets.iter().zip(held).map(from_set).collect(),
+            Wanted::Pools(_) => held.iter().map(from_pool).collect(),
         };
         let routes =
             of_pools.routes.iter().map(|route| Route::new(route.dst, route.gw)).chain(routes).collect();

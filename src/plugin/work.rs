@@ -81,19 +81,15 @@ async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finish
 }
 
 async fn add(run: &Run<'_, Store>, config: AddConfig) -> Result<Finished, Error> {
-    let AddConfig { attachment, labels, wanted, pools, result } = config;
+    let AddConfig { attachment, labels, wanted, result } = config;
     let result = match &result.resolv_conf {
         None => result,
         Some(path) => ResultConfig { dns: resolv::parse(&setup::resolv_conf(path)?), ..result },
     };
     let ask = run.ask(run.owner(&attachment), labels, wanted);
-    let ask = match pools {
-        Some(pools) => ask.from_pools(pools),
-        None => ask,
-    };
     let AddDone { held, repeats, of_pools } = add::add(run, &ask).await?;
     Ok(Finished {
-        answer: VerbAnswer::addresses(&ask.wanted.sets, &held, of_pools, result),
+        answer: VerbAnswer::addresses(&ask.wanted, &held, of_pools, result),
         unheard: (!repeats).then_some(ask),
         drains_spool: true,
     })

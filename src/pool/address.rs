@@ -54,7 +54,7 @@ impl Addr {
         }
     }
 
-    /// Whether this is an IPv4 address in its v4-mapped form.
+    /// True for an IPv4 address in its v4-mapped form.
     #[must_use]
     pub fn is_v4(self) -> bool {
         self.0 >> 32 == V4_BASE >> 32
@@ -101,7 +101,7 @@ impl Page {
         Addr(self.0 << PAGE_SHIFT | bit as u128)
     }
 
-    /// The summary that says whether this page is full.
+    /// The summary with the bit that tells if this page is full.
     #[must_use]
     pub fn summary(self) -> Summary {
         Summary(self.0 >> (SUMMARY_SHIFT - PAGE_SHIFT))

@@ -1,4 +1,4 @@
-//! Which ranges configurations ask for addresses of, as they are kept for people. Pure.
+//! The ranges that configurations ask for addresses of, as they are kept for people. Pure.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl AskedRanges {
         Some(self.encode()).filter(|bytes| bytes.len() <= ASKED_BYTES_MAX)
     }
 
-    /// What tells it from the records of other configurations. It is worked out by each ADD, so it is no JSON.
+    /// The bytes that tell it from the records of other configurations. Each ADD works them out, so they are no JSON.
     #[must_use]
     pub fn identity(&self) -> Vec<u8> {
         let Self { v: _, cluster, cni_network, sets, asked_at: _ } = self;
@@ -70,7 +70,7 @@ impl AskedRanges {
         self.sets.iter().flat_map(RangeSet::ranges)
     }
 
-    /// Whether a range of it has addresses that one of the other has.
+    /// True if a range of it has addresses that one of the other has.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         let meets = |one: &Range, two: &Range| {
@@ -79,7 +79,7 @@ impl AskedRanges {
         self.ranges().any(|one| other.ranges().any(|two| meets(one, two)))
     }
 
-    /// Whether a younger record has all addresses that it has.
+    /// True if a younger record has all addresses that it has.
     #[must_use]
     pub fn is_within(&self, younger: &Self) -> bool {
         let covers = |wide: &Range, range: &Range| {
@@ -95,7 +95,7 @@ impl AskedRanges {
         Self { sets: Vec::new(), ..self }
     }
 
-    /// How long before `now` it was written; none if one of the two is no time, or the clock was set back.
+    /// The time from its writing until `now`; none if one of the two is no time, or the clock was set back.
     #[must_use]
     pub fn age(&self, now: &str) -> Option<Duration> {
         let time = |text: &str| humantime::parse_rfc3339(text).ok();

@@ -1,4 +1,4 @@
-//! Which pools `"pool": "auto"` means. An ADD and `metes pool which` decide by the same function.
+//! The pools that `"pool": "auto"` means. An ADD and `metes pool which` decide by the same function.
 
 use std::cmp::Reverse;
 
@@ -16,17 +16,17 @@ pub struct AutoPool {
     /// A pool of a higher priority is chosen first.
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
-    /// Whom it is for.
+    /// The pods that it is for.
     #[serde(rename = "for")]
     pub selector: Selector,
 }
 
-/// Whether `auto` chooses a pool, and why not.
+/// The verdict of `auto` on a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AutoVerdict {
     /// It does.
     Chosen,
-    /// The pool is for whoever asks, and so is this pool of a higher priority.
+    /// The pool is for the asker, and so is this pool of a higher priority.
     Outranked(PoolName),
     /// The pool is not for this fact.
     Mismatch(String),
@@ -44,7 +44,7 @@ pub fn auto_pools<'a>(pools: impl IntoIterator<Item = &'a PoolDefinition>) -> Ve
     pools
 }
 
-/// Judges each pool, in the order of [`auto_pools`]: those that are for whoever has these facts are chosen, as far as
+/// Judges each pool, in the order of [`auto_pools`]: those that are for an asker with these facts are chosen, as far as
 /// they have the priority of the first of them.
 pub fn judge<'a>(
     pools: &'a [AutoPool],
@@ -64,7 +64,7 @@ pub fn judge<'a>(
     })
 }
 
-/// The pools that are chosen for whoever has these facts, in the order in which they are used.
+/// The pools that are chosen for an asker with these facts, in the order in which they are used.
 #[must_use]
 pub fn chosen(pools: &[AutoPool], facts: Facts<'_>) -> Vec<PoolName> {
     let is_chosen = |(_, verdict): &(&AutoPool, AutoVerdict)| *verdict == AutoVerdict::Chosen;

@@ -52,7 +52,7 @@ impl Bits {
         self.0.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Whether bit `index` is set.
+    /// True if bit `index` is set.
     #[must_use]
     pub fn get(&self, index: usize) -> bool {
         self.0[index / WORD_BITS] & mask(index) != 0
@@ -68,19 +68,19 @@ impl Bits {
         self.0[index / WORD_BITS] &= !mask(index);
     }
 
-    /// How many bits are set.
+    /// The number of set bits.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether every bit is set.
+    /// True if every bit is set.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0.iter().all(|&word| word == u64::MAX)
     }
 
-    /// Whether no bit is set.
+    /// True if no bit is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&word| word == 0)

@@ -1,8 +1,8 @@
 //! The choice of one address from each range set, on a partial view of the cluster.
 //!
-//! The caller of [`choose`] hands it what is known. The answer is the addresses, or what must be known first. Then the
-//! caller reads that, adds it to the view and calls again. A need that was answered is never asked for again, so the
-//! loop ends.
+//! The caller of [`choose`] hands it a view of the known state. The answer is the addresses, or the needs that must be
+//! known first. Then the caller reads those, adds them to the view and calls again. A need that was answered is never
+//! asked for again, so the loop ends.
 //!
 //! All sets are chosen on one merged view. Requested addresses are settled first, so that no set takes an address that
 //! another one requests. The other sets follow in order, and each sees what those before it took. So two sets that
@@ -47,7 +47,7 @@ crate::named_enum! {
 }
 
 impl Order {
-    /// Whether the last address that was handed out is kept in a cursor.
+    /// True if the last address that was handed out is kept in a cursor.
     #[must_use]
     pub fn uses_cursor(self) -> bool {
         match self {
@@ -56,7 +56,7 @@ impl Order {
         }
     }
 
-    /// Whether each node starts at a page of its own.
+    /// True if each node starts at a page of its own.
     #[must_use]
     pub fn starts_per_node(self) -> bool {
         match self {
@@ -66,7 +66,7 @@ impl Order {
     }
 }
 
-/// What a call of [`choose`] comes to.
+/// The outcome of [`choose`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
     /// One address for each wish, in the order of the wishes.
@@ -91,10 +91,9 @@ pub enum Choice {
     },
 }
 
-/// Chooses one address for each wish, or says what must be known first.
+/// Chooses one address for each wish, or returns the needs that must be known first.
 ///
-/// A requested address is judged by its reservation, not by its bit. A page that the view knows
-/// outweighs what its summary says of it.
+/// A requested address is judged by its reservation, not by its bit. A page that the view knows outweighs its summary.
 #[must_use]
 pub fn choose(wishes: &[Wish<'_>], view: &View) -> Choice {
     if let Some(refused) = first_unfit_request(wishes) {
@@ -124,7 +123,7 @@ fn first_unfit_request(wishes: &[Wish<'_>]) -> Option<Choice> {
 /// A choice in the making.
 struct Draft<'a> {
     view: &'a View,
-    /// What no later set may take, settled or not.
+    /// The addresses that no later set may take, settled or not.
     given: Vec<GivenAddress<'a>>,
     picks: Vec<Pick>,
     needs: Vec<Need>,
@@ -151,7 +150,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Settles the wishes that take what is free; an `Err` is the answer to all wishes.
+    /// Settles the wishes without a request; an `Err` is the answer to all wishes.
     fn settle_others(&mut self, wishes: &[Wish<'a>]) -> Result<(), Choice> {
         for (set, wish) in wishes.iter().enumerate().filter(|(_, wish)| wish.request.is_none()) {
             match scan(wish, self.view, &self.given) {
@@ -182,7 +181,7 @@ impl<'a> Draft<'a> {
         if self.needs.is_empty() { verdict } else { self.finish() }
     }
 
-    /// Whoever fills a page must mark it in its summary, and so must know the summary.
+    /// A commit that fills a page marks it in its summary, so the summary must be known.
     fn ask_for_filled_summaries(&mut self) {
         let filled: Vec<Need> = self.picks.iter().filter_map(|pick| self.filled_summary(pick)).collect();
         filled.into_iter().for_each(|summary| self.ask(summary));
@@ -265,7 +264,7 @@ mod tests {
     /// More steps than any search here may take.
     const STEPS: usize = 64;
 
-    /// What is held in the cluster: plain lists of spans.
+    /// The held addresses of the cluster: plain lists of spans.
     #[derive(Debug, Clone, Default)]
     struct Cluster(BTreeMap<NetworkName, Vec<Span>>);
 

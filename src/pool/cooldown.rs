@@ -1,4 +1,4 @@
-//! How long an address rests after it was freed.
+//! Cooldowns: the time that an address rests after it was freed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +7,13 @@ use std::time::Duration;
 /// The longest cooldown, in seconds: a day.
 pub const COOLDOWN_MAX: u32 = 24 * 3600;
 
-/// How long an address rests, in whole seconds: at least so long, and at most 15 seconds longer. None: not at all.
+/// The time that an address rests, in whole seconds: at least so long, and at most 15 seconds longer. With 0 it does
+/// not rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CooldownTime(u32);
 
 impl CooldownTime {
-    /// What is expected of a text.
+    /// The form of its text, for errors.
     pub const EXPECTED: &str = "whole seconds up to 24h, such as \"60s\" or \"1h 30m\"";
 
     /// So many seconds, but no more than [`COOLDOWN_MAX`].
@@ -50,7 +51,7 @@ impl fmt::Display for CooldownTime {
 }
 
 crate::named_enum! {
-    /// What an ADD does if all that is free in a range is cooling.
+    /// The rule for an ADD if all that is free in a range is cooling.
     #[derive(Default)]
     pub enum WhenFull {
         /// It fails, and its runtime tries again.
@@ -61,12 +62,12 @@ crate::named_enum! {
     }
 }
 
-/// What a configuration or a pool says about cooling.
+/// The rules of a configuration or a pool about cooling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cooldown {
-    /// How long.
+    /// The time that an address rests.
     pub time: CooldownTime,
-    /// And if nothing else is free.
+    /// The rule if nothing else is free.
     pub when_full: WhenFull,
 }
 

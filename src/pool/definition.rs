@@ -1,6 +1,6 @@
-//! Named pools: what an operator writes of one, checked, and the ranges that it folds into.
+//! Named pools: the text of an operator, checked, and the ranges that it folds into.
 //!
-//! One type is both the text of an operator and the stored record. Whatever reads it checks it, and an error names the
+//! One type is both the text of an operator and the stored record. Every reader checks it, and an error names the
 //! place: a parser adds line and column.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use super::selector::{Facts, Selector};
 
 /// The largest text of a pool, in bytes.
 pub const POOL_BYTES: usize = 64 << 10;
-/// The largest record of what all pools say of whom they are for, in bytes.
+/// The largest record of all pools' `for`, in bytes.
 pub const POOL_CHANGES_BYTES: usize = 256 << 10;
 
 /// A pool as it is written and stored.
@@ -45,16 +45,16 @@ pub struct PoolDefinition {
     /// DNS for the result.
     #[serde(default, skip_serializing_if = "PoolDns::is_empty")]
     pub dns: PoolDns,
-    /// How long an address of it rests after it was freed.
+    /// The time that an address of it rests after it was freed.
     #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub cooldown: CooldownTime,
-    /// What an ADD does if all that is free is cooling.
+    /// The rule for an ADD if all that is free is cooling.
     #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub cooldown_when_full: WhenFull,
-    /// Who may take addresses from it; absent: everybody.
+    /// The pods that may take addresses from it; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Selector>,
-    /// Whom `auto` gives addresses of it; absent: nobody.
+    /// The pods that `auto` gives addresses of it; absent: none.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub selector: Option<Selector>,
     /// Of the pools that are for the same pod, `auto` uses those of the highest priority.
@@ -69,7 +69,7 @@ pub struct PoolDefinition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a range, such as {range: 10.0.0.0/24}")]
 pub struct PoolRange {
-    /// Which addresses.
+    /// The addresses.
     #[serde(with = "text")]
     pub range: RangeText,
     /// Its gateway, which is never given to a pod.
@@ -78,7 +78,7 @@ pub struct PoolRange {
     /// Prefixes and addresses that are never given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude: Vec<Excluded>,
-    /// Whether addresses of it are given.
+    /// Its state.
     #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub state: RangeState,
 }
@@ -110,7 +110,7 @@ pub struct RangeText {
 }
 
 crate::named_enum! {
-    /// Whether addresses of a range are given.
+    /// The state of a range, which tells if its addresses are given.
     #[derive(Default)]
     pub enum RangeState {
         /// They are.
@@ -123,7 +123,7 @@ crate::named_enum! {
     }
 }
 
-/// What is wrong with the text of a pool, and where.
+/// A fault in the text of a pool, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolFault {
     /// The key, like `ranges[1].gateway`.
@@ -166,7 +166,7 @@ impl RangeState {
 }
 
 impl PoolDefinition {
-    /// What it says about cooling.
+    /// Its rules about cooling.
     #[must_use]
     pub fn cooldown(&self) -> Cooldown {
         Cooldown { time: self.cooldown, when_full: self.cooldown_when_full }
@@ -178,7 +178,7 @@ impl PoolDefinition {
         self.order.unwrap_or(Order::Next)
     }
 
-    /// The fact because of which it gives nothing to whoever has these facts.
+    /// The fact for which it gives nothing to an asker with these facts.
     #[must_use]
     pub fn refuses(&self, facts: Facts<'_>) -> Option<String> {
         self.allow.as_ref()?.mismatch(facts)
@@ -237,7 +237,7 @@ impl PoolDefinition {
         self.ranges.iter().filter(|range| is_meant(range)).map(fold).collect()
     }
 
-    /// What only the whole shows.
+    /// Checks all that no single value shows.
     fn check(&self) -> Result<(), PoolFault> {
         if self.pool.as_str() == AUTO {
             return Err(PoolFault::new(
@@ -302,7 +302,7 @@ impl PoolDefinition {
 }
 
 impl PoolRange {
-    /// What the range alone shows: a key of it, and why that is wrong.
+    /// Checks all that the range alone shows. The error is a key of it, and the reason.
     fn check(&self) -> Result<(), (String, String)> {
         let Self { range, gateway, exclude, .. } = self;
         let subnet = range.subnet;
@@ -343,7 +343,7 @@ impl PoolRange {
     }
 }
 
-/// Whether a value need not be written.
+/// True if a value need not be written.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

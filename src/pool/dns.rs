@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The longest name of a domain, in characters.
 const NAME_MAX: usize = 253;
 
-/// What a pool adds to the DNS of a result.
+/// The part that a pool adds to the DNS of a result.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "`dns`, such as {nameservers: [10.0.0.53]}")]
 pub struct PoolDns {
@@ -26,13 +26,13 @@ pub struct PoolDns {
 }
 
 impl PoolDns {
-    /// Whether it says nothing.
+    /// True if it adds nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds what another pool says. Of two local domains the first one stays.
+    /// Adds the entries of another pool. Of two local domains the first one stays.
     pub(crate) fn join(&mut self, other: &Self) {
         add(&mut self.nameservers, &other.nameservers);
         add(&mut self.search, &other.search);

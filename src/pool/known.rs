@@ -1,4 +1,4 @@
-//! Which ranges are known: those of pools, and those that configurations ask for. Pure.
+//! The known ranges: those of pools, and those that configurations ask for. Pure.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::names::PoolName;
 /// If nobody has asked for ranges for so long, and others of the same CNI network were asked for since, they are older.
 const OLDER: Duration = Duration::from_secs(3600);
 
-/// Which ranges a configuration asks for, and the revisions of the record that says so.
+/// The ranges that a configuration asks for, and the revisions of their record.
 #[derive(Debug)]
 pub struct AskedSeen {
     /// The record.
@@ -29,8 +29,8 @@ impl AskedSeen {
         cluster.as_ref().map_or_else(|| cni_network.clone(), |cluster| format!("{cluster}/{cni_network}"))
     }
 
-    /// Whether this is asked for instead of `other`: by the same CNI network, with ranges that overlap, and nobody has
-    /// asked for the other one since this one was made, or for `quiet` before this one was last asked for. Where
+    /// True if this is asked for instead of `other`: by the same CNI network, with ranges that overlap. Besides, nobody
+    /// has asked for the other one since this one was made, or for `quiet` before this one was last asked for. Where
     /// nothing overlaps, the two may be for different nodes or namespaces.
     #[must_use]
     pub fn came_after(&self, other: &Self, quiet: Duration) -> bool {
@@ -44,7 +44,7 @@ impl AskedSeen {
 }
 
 crate::named_enum! {
-    /// What a known range is good for.
+    /// The state of a known range.
     pub enum KnownState {
         /// Of a pool, which gives its addresses.
         Open = "open",
@@ -78,9 +78,9 @@ pub struct KnownRange<'a> {
     pub text: String,
     /// The pool that it belongs to; none if configurations ask for it.
     pub pool: Option<&'a PoolName>,
-    /// What it is good for.
+    /// Its state.
     pub state: KnownState,
-    /// Who asks for it.
+    /// The configurations that ask for it.
     pub asked: Vec<&'a AskedSeen>,
 }
 

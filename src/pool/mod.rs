@@ -1,4 +1,4 @@
-//! What is allotted: addresses, pages of bits, ranges, the choice, and the records kept of it.
+//! The model of allotment: addresses, pages of bits, ranges, the choice, and the records kept of it.
 //!
 //! Everything here is pure: values in, values out. No I/O, no clock, no randomness, no logging.
 
@@ -28,5 +28,5 @@ pub use names::NetworkName;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
 pub use range_counts::RangeCounts;
 pub use view::{Need, View};
-pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, Wanted, place};
+pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, RangesWanted, Wanted, place};
 pub use wish::{Start, Wish};

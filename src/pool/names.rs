@@ -20,6 +20,12 @@ pub const OF_HOLDS: char = '@';
 /// What a configuration writes in place of a pool's name: the pools decide whom they are for. No pool has this name.
 pub const AUTO: &str = "auto";
 
+/// Begins the container id of an owner that an adoption made up. No runtime gives such an id.
+const ADOPTED: &str = "adopted-";
+
+/// Begins the container id of an owner that an import made up. No runtime gives such an id.
+const IMPORTED: &str = "imported-";
+
 /// A name that cannot be used as part of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {found:?} is not valid: expected {expected}")]
@@ -262,8 +268,7 @@ impl NodeName {
     }
 
     /// The network whose addresses are set aside under this name; none if it is the name of a node.
-    #[must_use]
-    pub fn network_of_holds(&self) -> Option<NetworkName> {
+    pub(super) fn network_of_holds(&self) -> Option<NetworkName> {
         NetworkName::stored(self.0.strip_prefix(OF_HOLDS)?).ok()
     }
 
@@ -289,18 +294,56 @@ impl ClusterName {
     }
 }
 
+/// The origin of a container id, as its spelling tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerKind {
+    /// A runtime gave it.
+    Runtime,
+    /// It stands for the containers of a pod that was found running after a restore.
+    Adopted,
+    /// It stands for a container that an import found no id of.
+    Imported,
+    /// It is a UUID. A DRA driver for networks gives a ResourceClaim's UID, and with it the name of one pod that the
+    /// claim is reserved for, without the pod's UID: where a record says more, or less, it is no claim's. A runtime's
+    /// own ids are not UUIDs.
+    Claim,
+}
+
 impl ContainerId {
-    /// What stands for the containers of a pod that was found running after a restore.
+    /// Stands for the containers of a pod that was found running after a restore.
     #[must_use]
     pub fn adopted(uid: &PodUid) -> Self {
         // A UID has only characters that a container id may have, and is much shorter.
-        Self(format!("adopted-{uid}"))
+        Self(format!("{ADOPTED}{uid}"))
     }
 
-    /// What stands for a container where this address is set aside.
+    /// Stands for a container that an import found no id of; `pod` is its pod's UID, or what else tells it from others.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if `pod` cannot stand in a key.
+    pub fn imported(pod: &str) -> Result<Self, InvalidName> {
+        format!("{IMPORTED}{pod}").parse()
+    }
+
+    /// Stands for a container where this address is set aside.
     #[must_use]
-    pub fn of_hold(address: Addr) -> Self {
+    pub(super) fn of_hold(address: Addr) -> Self {
         Self(format!("{:032x}", address.0))
+    }
+
+    /// The address that this stands for where one is set aside.
+    pub(super) fn held(&self) -> Option<Addr> {
+        u128::from_str_radix(&self.0, 16).ok().map(Addr)
+    }
+
+    /// The id's origin.
+    pub(super) fn kind(&self) -> ContainerKind {
+        match &*self.0 {
+            id if id.starts_with(ADOPTED) => ContainerKind::Adopted,
+            id if id.starts_with(IMPORTED) => ContainerKind::Imported,
+            id if is_uuid(id) => ContainerKind::Claim,
+            _ => ContainerKind::Runtime,
+        }
     }
 }
 
@@ -313,6 +356,14 @@ pub fn is_plain_name(name: &str, max: usize) -> bool {
 fn is_plain(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
     name != "." && name != ".." && name.bytes().all(allowed)
+}
+
+fn is_uuid(text: &str) -> bool {
+    let is_hyphen_where_due = |(at, byte): (usize, u8)| match at {
+        8 | 13 | 18 | 23 => byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    };
+    text.len() == 36 && text.bytes().enumerate().all(is_hyphen_where_due)
 }
 
 fn is_range_suffix(suffix: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Ranges of addresses: what a configuration lets be handed out, as sorted spans.
+//! Ranges of addresses: the assignable addresses of a configuration, as sorted spans.
 //!
 //! Nothing here costs more for a larger range; only the number of excludes counts.
 
@@ -29,7 +29,7 @@ pub struct Span {
     pub last: Addr,
 }
 
-/// What a configuration says of one range, already parsed. The bounds are inclusive.
+/// One range of a configuration, already parsed. The bounds are inclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeSpec {
     /// The uniqueness domain that the range's addresses are held in.
@@ -153,7 +153,7 @@ struct StoredRange {
     never: Vec<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gateway: Option<IpAddr>,
-    /// What may be handed out.
+    /// The addresses that may be handed out.
     spans: Vec<(IpAddr, IpAddr)>,
 }
 
@@ -249,13 +249,13 @@ impl Span {
         Self { first: IpAddr::V4(Ipv4Addr::UNSPECIFIED).into(), last: IpAddr::V4(Ipv4Addr::BROADCAST).into() }
     }
 
-    /// Whether `address` is in it.
+    /// True if `address` is in it.
     #[must_use]
     pub fn contains(self, address: Addr) -> bool {
         self.first <= address && address <= self.last
     }
 
-    /// How many addresses it has, at most `u128::MAX`.
+    /// The number of its addresses, at most `u128::MAX`.
     #[must_use]
     pub fn size(self) -> u128 {
         (self.last.0 - self.first.0).saturating_add(1)
@@ -296,7 +296,7 @@ impl Span {
 }
 
 impl Range {
-    /// Checks what a configuration says of a range and works out what may be handed out.
+    /// Checks a range of a configuration and works out its assignable addresses.
     ///
     /// # Errors
     /// [`RangeError`] if the families differ, a bound is outside the subnet, the start is
@@ -317,8 +317,8 @@ impl Range {
         Ok(Self { network, subnet, cidr, bounds, gateways, spans, gateway })
     }
 
-    /// Appends what tells it from all other ranges. The length of each list stands before it, so no two ranges append
-    /// the same.
+    /// Appends the bytes that tell it from all other ranges. The length of each list stands before it, so no two ranges
+    /// append the same.
     pub(super) fn identify(&self, bytes: &mut Vec<u8>) {
         let Self { network, subnet, cidr: _, bounds, gateways, spans, gateway } = self;
         identify_text(network.as_str(), bytes);
@@ -373,7 +373,7 @@ impl Range {
         self.bounds.last
     }
 
-    /// Whether `address` is in the CIDR; start, end and excludes are set aside.
+    /// True if `address` is in the CIDR; start, end and excludes are set aside.
     ///
     /// An IPv4 address is in no IPv6 range, not even in `::/0`, whose numbers include it.
     #[must_use]
@@ -420,7 +420,7 @@ impl Range {
         self.spans[start..].iter().map_while(move |span| span.within(window))
     }
 
-    /// How many addresses are assignable, at most `u128::MAX`.
+    /// The number of assignable addresses, at most `u128::MAX`.
     #[must_use]
     pub fn size(&self) -> u128 {
         self.spans.iter().fold(0, |sum, span| sum.saturating_add(span.size()))
@@ -491,7 +491,7 @@ impl RangeSet {
         self.covers(address).map_or(Standing::OutsideSubnet, |range| range.standing(address))
     }
 
-    /// How many addresses are assignable, at most `u128::MAX`. What lies in two ranges counts twice.
+    /// The number of assignable addresses, at most `u128::MAX`. An address in two ranges counts twice.
     #[must_use]
     pub fn size(&self) -> u128 {
         self.ranges.iter().fold(0, |sum, range| sum.saturating_add(range.size()))
@@ -503,16 +503,16 @@ fn canonical(subnet: IpNetwork) -> IpNetwork {
     IpNetwork::new(subnet.network(), subnet.prefix()).expect("the prefix length of a network is valid")
 }
 
-/// Whether a gateway is reached from a subnet without a further route. A next hop of IPv6 is often one of the link.
+/// True if a gateway is reached from a subnet without a further route. A next hop of IPv6 is often one of the link.
 #[must_use]
 pub fn is_on_link(subnet: IpNetwork, gateway: IpAddr) -> bool {
     subnet.contains(gateway) || matches!(gateway, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// How a sentence of [`excludes_nothing`] goes on after the key.
+/// The words after the key in a sentence of [`excludes_nothing`].
 pub(crate) const EXCLUDES_NOTHING: &str = "excludes nothing";
 
-/// That an exclude is wholly outside of the subnet of its range, if it is.
+/// A sentence about an exclude that is wholly outside of the subnet of its range; none about any other.
 #[must_use]
 pub(crate) fn excludes_nothing(key: &str, exclude: IpNetwork, subnet: IpNetwork) -> Option<String> {
     let overlaps = subnet.contains(exclude.network()) || exclude.contains(subnet.network());
@@ -551,9 +551,9 @@ fn sorted_within(addresses: &[IpAddr], bounds: Span) -> Vec<Addr> {
     found
 }
 
-/// What the bounds contain but must not be handed out, in any order, overlaps and all.
+/// The spans inside the bounds that must not be handed out, in any order, overlaps and all.
 ///
-/// An IPv6 range leaves out all of `::ffff:0:0/96`: what is stored there is IPv4.
+/// An IPv6 range leaves out all of `::ffff:0:0/96`: addresses that are stored there are IPv4.
 fn withheld(subnet: IpNetwork, bounds: Span, excludes: &[IpNetwork], gateways: &[Addr]) -> Vec<Span> {
     let excludes = excludes.iter().map(|&exclude| Span::of_cidr(exclude));
     let same_family = excludes.filter(|exclude| exclude.first.is_v4() == subnet.is_ipv4());
@@ -562,7 +562,7 @@ fn withheld(subnet: IpNetwork, bounds: Span, excludes: &[IpNetwork], gateways: &
     same_family.chain(gateways).chain(ipv4).filter_map(|span| span.within(bounds)).collect()
 }
 
-/// What is left of `bounds` without the `holes`, sorted and disjoint.
+/// The rest of `bounds` without the `holes`, sorted and disjoint.
 fn without(bounds: Span, mut holes: Vec<Span>) -> Vec<Span> {
     holes.sort_unstable();
     let mut spans = Vec::with_capacity(holes.len() + 1);

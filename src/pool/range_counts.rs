@@ -1,4 +1,4 @@
-//! How many addresses of a range are held and free. Pure.
+//! The numbers of held and free addresses of a range. Pure.
 
 use super::Addr;
 use super::range::{Range, Standing};
@@ -6,20 +6,20 @@ use super::range::{Range, Standing};
 /// The addresses of one range, counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RangeCounts {
-    /// How many the range gives: its excludes and gateways are no part of it.
+    /// The number of addresses that the range gives: its excludes and gateways are no part of it.
     pub size: u128,
-    /// How many are held from its first address to its last one, given by it or not.
+    /// The number held from its first address to its last one, given by it or not.
     pub held: usize,
-    /// How many of the held ones are set aside.
+    /// The number of those of `held` that are set aside.
     pub set_aside: usize,
-    /// How many of `size` are cooling, and so are not free.
+    /// The number of those of `size` that are cooling, and so are not free.
     pub cooling: usize,
-    /// How many of `size` are neither held nor cooling.
+    /// The number of those of `size` that are neither held nor cooling.
     pub free: u128,
 }
 
 impl RangeCounts {
-    /// Counts `held`, the addresses that are held from the range's first to its last one, with whether each is set
+    /// Counts `held`, the addresses that are held from the range's first to its last one, each with a flag for set
     /// aside; and `cooling`, those of them that are cooling. Both are in order.
     pub fn of(
         range: &Range,

@@ -13,7 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::auto::{AutoPool, auto_pools};
 use super::definition::{PoolDefinition, PoolRange, is_default};
 use super::names::{
-    ClusterName, ContainerId, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid, PoolName,
+    ClusterName, ContainerId, ContainerKind, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid,
+    PoolName,
 };
 use super::{Addr, NetworkName};
 
@@ -23,10 +24,11 @@ pub const VERSION: u32 = 1;
 /// The epoch of a store that was never adopted.
 pub const FIRST_EPOCH: u64 = 1;
 
-/// What stands for an interface where an address is set aside.
+/// Stands for an interface where an address is set aside.
 const HOLD_IFNAME: &str = "hold";
 
-/// Who holds an address: one interface of one container on one node of one cluster.
+/// The holder of an address: one interface of one container on one node of one cluster, or what stands there for
+/// another [`OwnerKind`].
 ///
 /// A node's name is unique in its cluster alone: several clusters may share a store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -44,6 +46,18 @@ pub struct Owner {
     pub cluster: Option<ClusterName>,
 }
 
+/// The kind of an owner. Its names tell it, and nobody else reads them for that: who treats owners by their kind
+/// matches this without a wildcard, so that a further kind does not compile before each of them has an arm for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OwnerKind {
+    /// One interface of a container.
+    Container(ContainerKind),
+    /// An address that an operator has set aside, in its network.
+    Aside(NetworkName, Addr),
+    /// It stands where holds stand, and is none that this program knows. Only a person ends it.
+    Unknown,
+}
+
 impl Owner {
     /// The owner of these names, in the order of its key: cluster (`-` for none), node, container and interface.
     ///
@@ -58,7 +72,7 @@ impl Owner {
         })
     }
 
-    /// What owns an address that is set aside. No container can have these names.
+    /// The owner of an address that is set aside. No container can have these names.
     #[must_use]
     pub fn of_hold(network: &NetworkName, address: Addr) -> Self {
         Self {
@@ -69,12 +83,16 @@ impl Owner {
         }
     }
 
-    /// The address that this owner sets aside; none if it is an interface of a container.
+    /// The kind of this owner.
     #[must_use]
-    pub fn set_aside(&self) -> Option<(NetworkName, Addr)> {
-        let network = self.node.network_of_holds()?;
-        let address = Addr(u128::from_str_radix(self.container_id.as_str(), 16).ok()?);
-        (*self == Self::of_hold(&network, address)).then_some((network, address))
+    pub fn kind(&self) -> OwnerKind {
+        let Some(network) = self.node.network_of_holds() else {
+            return OwnerKind::Container(self.container_id.kind());
+        };
+        match self.container_id.held() {
+            Some(address) if *self == Self::of_hold(&network, address) => OwnerKind::Aside(network, address),
+            _ => OwnerKind::Unknown,
+        }
     }
 
     /// The cluster's name as keys and people write it: `-` for none.
@@ -87,8 +105,11 @@ impl Owner {
 /// In words, for people.
 impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((network, address)) = self.set_aside() {
-            return write!(f, "the hold of {address} in network {network}");
+        match self.kind() {
+            OwnerKind::Aside(network, address) => {
+                return write!(f, "the hold of {address} in network {network}");
+            }
+            OwnerKind::Container(_) | OwnerKind::Unknown => {}
         }
         write!(f, "{} of container {} on {}", self.ifname, self.container_id, self.node)?;
         match &self.cluster {
@@ -393,6 +414,13 @@ impl Reservation {
     #[must_use]
     pub fn new(owner: Owner, labels: Labels, created_at: String) -> Self {
         Self { v: VERSION, owner, labels, created_at, hold: None }
+    }
+
+    /// The reservation that belongs to an owner's record.
+    #[must_use]
+    pub fn of_record(owner: &Owner, record: &OwnerRecord, created_at: String) -> Self {
+        let hold = record.hold.clone();
+        Self { hold, ..Self::new(owner.clone(), record.labels.clone(), created_at) }
     }
 
     /// The reservation of an address that is set aside.
@@ -878,18 +906,28 @@ mod tests {
     fn an_owner_is_a_hold_by_all_of_its_names() {
         let (network, address) = (NetworkName::default(), Addr(0xffff_0a00_0001));
         let hold = Owner::of_hold(&network, address);
-        assert_eq!(hold.set_aside(), Some((network, address)));
+        assert_eq!(hold.kind(), OwnerKind::Aside(network, address));
         assert_eq!(hold.to_string(), "the hold of 10.0.0.1 in network default");
         let hex = "00000000000000000000ffff0a000001";
-        for other in [
-            ["-", "n1", hex, "hold"],
-            ["-", "@default", "c1", "hold"],
-            ["-", "@default", "ffff0a000001", "hold"],
-            ["-", "@default", hex, "eth0"],
-            ["east", "@default", hex, "hold"],
+        let container = OwnerKind::Container;
+        let uid: PodUid = "u-1".parse().expect("a UID");
+        let (adopted, imported) = (ContainerId::adopted(&uid), ContainerId::imported("u-1").expect("an id"));
+        for (other, kind) in [
+            (["-", "n1", hex, "hold"], container(ContainerKind::Runtime)),
+            (["-", "n1", adopted.as_str(), "net1"], container(ContainerKind::Adopted)),
+            (["east", "n1", imported.as_str(), "net1"], container(ContainerKind::Imported)),
+            (["east", "n1", "0b1f1c2e-93a4-4b0e-8f5e-6D2f1a7c9e00", "net1"], container(ContainerKind::Claim)),
+            (
+                ["east", "n1", "0b1f1c2e-93a4-4b0e-8f5e-6d2f1a7c9e0", "net1"],
+                container(ContainerKind::Runtime),
+            ),
+            (["-", "@default", "c1", "hold"], OwnerKind::Unknown),
+            (["-", "@default", "ffff0a000001", "hold"], OwnerKind::Unknown),
+            (["-", "@default", hex, "eth0"], OwnerKind::Unknown),
+            (["east", "@default", hex, "hold"], OwnerKind::Unknown),
         ] {
             let owner = Owner::named(other).expect("names that may stand in a key");
-            assert_eq!(owner.set_aside(), None, "{other:?}");
+            assert_eq!(owner.kind(), kind, "{other:?}");
         }
     }
 

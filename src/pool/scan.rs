@@ -1,10 +1,9 @@
 //! The walk over one range set in search of a free address.
 //!
-//! A walk goes from span to span, and inside a span from page to page. A known page is looked
-//! at word by word; a run of pages that a summary shows as full is stepped over at once. What
-//! is unknown is not walked into: the walk reports it and goes on behind it, so that one round
-//! of reading can answer several questions. The cost is spans x known pages x runs of full
-//! pages, never the number of addresses or pages.
+//! A walk goes from span to span, and inside a span from page to page. A known page is looked at word by word. A run of
+//! pages that a summary shows as full is stepped over at once. An unknown page is not walked into: the walk reports it
+//! and goes on behind it, so that one round of reading can answer several questions. The cost is spans x known pages x
+//! runs of full pages, never the number of addresses or pages.
 
 use std::ops::Bound;
 
@@ -16,13 +15,13 @@ use super::{Addr, Bits, Need, NetworkName, Page, RangeSet, Span, View};
 /// Up to this many unknown pages are read outright; for more it pays to read a summary too.
 const FEW_PAGES: usize = 4;
 
-/// What a walk that knows nothing yet asks for: the first page and its summary.
+/// The needs of a walk that knows nothing yet: the first page and its summary.
 const FIRST_NEEDS: usize = 2;
 
 /// An address that this choice has given away already, in its network.
 pub(super) type GivenAddress<'a> = (&'a NetworkName, Addr);
 
-/// What the search of one set came to.
+/// The outcome of the search of one set.
 pub(super) enum Scan {
     /// The first free address in the order asked for.
     Found {
@@ -54,11 +53,11 @@ pub(super) fn scan<'a>(wish: &Wish<'a>, view: &'a View, given: &'a [GivenAddress
     if unknown.is_empty() { Scan::Full } else { Scan::Ask(unknown) }
 }
 
-/// What to read next where much is unknown: pages in order, each with its summary unless that
-/// is known. Of pages under an unknown summary only the first is asked for.
+/// The next needs where much is unknown: pages in order, each with its summary unless that is known. Of pages under an
+/// unknown summary only the first is asked for.
 ///
-/// The further a walk had to go, the more it asks for at once: a first reader most often needs
-/// one page, while one in a crowded range should not make a round trip for each page.
+/// The further a walk had to go, the more it asks for at once: a first reader most often needs one page, while one in a
+/// crowded range should not make a round trip for each page.
 fn next_needs(mut walk: Walk<'_>) -> Vec<Need> {
     let mut needs = Vec::new();
     while let Some(Stop::Unknown { network, page, summary_known }) = walk.next() {
@@ -120,7 +119,7 @@ struct Walk<'a> {
     segments: Box<dyn Iterator<Item = Segment<'a>> + 'a>,
     current: Option<Segment<'a>>,
     given: &'a [GivenAddress<'a>],
-    /// How many times known things (pages, runs of full pages) had nothing free.
+    /// The number of known things (pages, runs of full pages) that had nothing free.
     passed: usize,
 }
 
@@ -167,13 +166,12 @@ impl<'a> Iterator for Walk<'a> {
 }
 
 impl<'a> Segment<'a> {
-    /// What is left of it above `address`.
+    /// The rest of it above `address`.
     fn past(self, address: Addr) -> Option<Self> {
         self.left.above(address).map(|left| Self { left, ..self })
     }
 
-    /// Looks at its first page, or at the full pages from there on. What was read of a page
-    /// itself outweighs what its summary says.
+    /// Looks at its first page, or at the full pages from there on. A page that was read itself outweighs its summary.
     fn look(&self, given: &[GivenAddress<'_>]) -> FirstPart {
         let page = self.left.first.page();
         if let Some(bits) = self.known.and_then(|known| known.pages.get(&page)) {

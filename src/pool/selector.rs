@@ -1,4 +1,4 @@
-//! Who is meant: patterns for what a plugin knows of a pod without asking anybody.
+//! Patterns for the facts that a plugin knows of a pod without asking anybody.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use wildmatch::WildMatch;
 
-/// What a node says of itself, by name: its rack, its zone.
+/// A node's labels, by name: its rack, its zone.
 pub type NodeLabels = BTreeMap<String, String>;
 
 /// Patterns for each fact. Every fact that has patterns must match one of them. So an empty selector means everybody.
@@ -39,7 +39,7 @@ pub struct Selector {
 #[serde(transparent)]
 pub struct Patterns(Vec<String>);
 
-/// What is known of whoever asks. What is not known is empty, and only `*` matches it.
+/// The known facts about an asker. An unknown fact is empty, and only `*` matches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Facts<'a> {
     /// The cluster's name.
@@ -57,7 +57,7 @@ pub struct Facts<'a> {
 }
 
 impl Selector {
-    /// The first fact that no pattern matches, in words for people; none if whoever has these facts is meant.
+    /// The first fact that no pattern matches, in words for people; none if an asker with these facts is meant.
     #[must_use]
     pub fn mismatch(&self, facts: Facts<'_>) -> Option<String> {
         let of = [

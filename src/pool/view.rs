@@ -1,4 +1,4 @@
-//! What a run knows of the cluster's bitmaps, and what it still has to ask.
+//! A run's knowledge of the cluster's bitmaps, and the questions that are open.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use super::{Addr, Bits, NetworkName, Page, Summary};
 pub enum Need {
     /// The bits of a page.
     Page(NetworkName, Page),
-    /// Which pages below a summary are full.
+    /// The full pages below a summary.
     Summary(NetworkName, Summary),
-    /// Whether an address is held.
+    /// The reservation of an address, or its absence.
     Reservation(NetworkName, Addr),
 }
 
-/// A partial view of the cluster. What was never set here is unknown, which is not the same as empty.
+/// A partial view of the cluster. A thing that was never set here is unknown, which is not the same as empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct View {
     networks: BTreeMap<NetworkName, KnownNetwork>,
 }
 
-/// What is known of one network.
+/// The known things of one network.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct KnownNetwork {
     pub(super) pages: BTreeMap<Page, Bits>,
@@ -57,13 +57,13 @@ impl View {
         self.known_mut(network).held.insert(address, held);
     }
 
-    /// Whether an address has a reservation, if that is known.
+    /// True if an address has a reservation; none if that is not known.
     #[must_use]
     pub fn held(&self, network: &NetworkName, address: Addr) -> Option<bool> {
         self.known(network)?.held.get(&address).copied()
     }
 
-    /// Whether `need` needs no asking any more.
+    /// True if `need` needs no asking any more.
     #[must_use]
     pub fn knows(&self, need: &Need) -> bool {
         match need {

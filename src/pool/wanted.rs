@@ -13,9 +13,38 @@ use super::range::RangeSet;
 use super::record::Held;
 use super::selector::NodeLabels;
 
-/// What one ADD is to reserve.
+/// The addresses that one ADD is to reserve: its configuration has ranges of its own, or names pools.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub enum Wanted {
+    /// Addresses of these ranges, and static ones.
+    Ranges(RangesWanted),
+    /// Addresses of pools, and nothing else.
+    Pools(PoolsWanted),
+}
+
+impl Wanted {
+    /// The lowest free address of each set.
+    #[must_use]
+    pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
+        Self::Ranges(RangesWanted::lowest_of(sets))
+    }
+}
+
+impl From<RangesWanted> for Wanted {
+    fn from(ranges: RangesWanted) -> Self {
+        Self::Ranges(ranges)
+    }
+}
+
+impl From<PoolsWanted> for Wanted {
+    fn from(pools: PoolsWanted) -> Self {
+        Self::Pools(pools)
+    }
+}
+
+/// The addresses that one ADD is to reserve in the ranges of its configuration.
+#[derive(Debug, Clone)]
+pub struct RangesWanted {
     /// The range sets, in result order: one address is taken from each.
     pub sets: Vec<RangeSet>,
     /// One for each set: the address asked of it. The set covers it, but it may not be assignable.
@@ -24,11 +53,11 @@ pub struct Wanted {
     pub statics: Vec<Held>,
     /// The order of allocation.
     pub order: Order,
-    /// How long the addresses of the sets rest after they were freed.
+    /// The cooldown of the sets' addresses.
     pub cooldown: Cooldown,
 }
 
-impl Wanted {
+impl RangesWanted {
     /// The lowest free address of each set.
     #[must_use]
     pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
@@ -47,8 +76,8 @@ pub const POOLED_MAX: usize = 16;
 /// The most pools that one configuration may name. All of them are read in one request.
 pub const POOLS_MAX: usize = 32;
 
-/// What one ADD is to take from pools. What that comes to, the pools say as they are read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The addresses that one ADD is to take from pools. The pools say their ranges as they are read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolsWanted {
     /// One address is taken from each element, in result order.
@@ -76,9 +105,9 @@ pub struct PoolsWanted {
 pub struct PoolElement {
     /// In the order in which they are used. A configuration names at least one, or none for `auto`.
     pub names: Vec<PoolName>,
-    /// Which of them is used now.
+    /// The position of the one that is used now.
     pub at: usize,
-    /// Whether it is `auto`: the names are those of the pools that are chosen by what was read.
+    /// It is `auto`: the names are those of the pools that are chosen by what was read.
     #[serde(default, skip_serializing_if = "is_false")]
     pub auto: bool,
 }
@@ -94,7 +123,7 @@ impl PoolElement {
         Self { names, at: 0, auto: false }
     }
 
-    /// The pools that are for whoever asks.
+    /// The pools that are for the asker.
     #[must_use]
     pub fn auto() -> Self {
         Self { auto: true, ..Self::of(Vec::new()) }
@@ -106,7 +135,7 @@ impl PoolElement {
         self.names.get(self.at)
     }
 
-    /// Whether there is another pool after the one that is used now.
+    /// True if there is another pool after the one that is used now.
     #[must_use]
     pub fn has_next(&self) -> bool {
         self.at + 1 < self.names.len()
@@ -121,7 +150,7 @@ impl PoolsWanted {
         Self { elements, order, requests, never, node_labels: NodeLabels::default(), allowed: None }
     }
 
-    /// Whether an element is `auto`.
+    /// True if an element is `auto`.
     #[must_use]
     pub fn has_auto(&self) -> bool {
         self.elements.iter().any(|element| element.auto)
@@ -134,7 +163,7 @@ impl PoolsWanted {
         }
     }
 
-    /// Whether somebody else may decide for it: each element has a pool or is `auto`, there are no more than a
+    /// True if somebody else may decide for it: each element has a pool or is `auto`, there are no more than a
     /// configuration may name, and no address is asked for.
     #[must_use]
     pub fn is_servable(&self) -> bool {

@@ -1,11 +1,11 @@
-//! What a choice of addresses is asked for.
+//! The wishes that a choice of addresses fulfils.
 
 use super::{Addr, RangeSet};
 
-/// The most needs that one step asks for: what one small transaction reads.
+/// The most needs that one step asks for: as many as one small transaction reads.
 pub const MAX_NEEDS: usize = 16;
 
-/// Where the search of a set begins. It always goes over the whole set.
+/// The place where the search of a set begins. It always goes over the whole set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// At the first range's start: the lowest free address.
@@ -21,7 +21,7 @@ pub enum Start {
 pub struct Wish<'a> {
     /// The set.
     pub set: &'a RangeSet,
-    /// Where to begin, unless an address is requested.
+    /// The place to begin, unless an address is requested.
     pub start: Start,
     /// The address that it must be.
     pub request: Option<Addr>,

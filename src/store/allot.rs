@@ -1,4 +1,4 @@
-//! What an ADD does next, from what it has read. Pure, so that a test can play every case, and a simulation makes the
+//! The next step of an ADD, from what it has read. Pure, so that a test can play every case, and a simulation makes the
 //! same decisions.
 
 use std::borrow::Cow;
@@ -8,52 +8,54 @@ use super::batch::{self, Batch, Cursors};
 use super::builder::Builder;
 use super::change::{Change, Commit, Step};
 use super::cooling::CoolingLeases;
+use super::effects::Planned;
 use super::fence::Fence;
 use super::free::{self, Freeable, Mode};
 use super::keys::{Bytes, Keys, LeaseId, Scope};
+use super::known_pool::DecodedPools;
 use super::line::Line;
 use super::meta::{self, Emptiness};
 use super::pick::{Picked, Picking, Picks};
-use super::pools::{AskedPools, DecodedPools};
+use super::pools::{ReadPools, auto_scope};
 use super::refused::{Halt, require};
 pub use super::refused::{OtherMachine, Refused};
 use super::request::TicketRecord;
+use super::resolved::Resolved;
 use super::snapshot::Snapshot;
-use super::txn::{Entry, Txn};
+use super::source::Full;
+use super::txn::Entry;
+use crate::pool::Wanted;
 use crate::pool::record::{Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone};
 
-/// What an ADD comes to.
+/// The end of an ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allotted {
     /// The owner holds what it asked for.
     Held(Added),
-    /// No address of this set is free.
-    Full {
-        /// The set.
-        set: usize,
-    },
+    /// Nothing that gives one of its addresses has a free one.
+    Full(Full),
 }
 
-/// What an owner holds after an ADD.
+/// The addresses of an owner after an ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     /// The addresses, in result order.
     pub held: Vec<Held>,
-    /// Whether the owner held them before this run.
+    /// The owner held them before this run.
     pub repeats: bool,
 }
 
 /// An ADD as a change of what is held.
 pub struct Allotment<'a> {
-    /// As it was asked: what pools say is added to it for each decision, because they may change.
+    /// As it was asked: what pools say is read for each decision, because they may change.
     ask: Cow<'a, Ask>,
     keys: &'a Keys,
     pools: DecodedPools,
-    /// Whether a tombstone of this owner was ever seen. Then nothing is taken over.
+    /// A tombstone of this owner was seen. Then nothing is taken over.
     was_deleted: bool,
-    /// For what an older sandbox has to give up.
+    /// The leases for what an older sandbox has to give up.
     leases: CoolingLeases,
-    /// What its commit keeps of the ranges that are asked for.
+    /// The record of the ranges that are asked for, if its commit keeps one.
     kept: Option<KeptRanges>,
 }
 
@@ -78,21 +80,17 @@ impl<'a> Allotment<'a> {
     }
 
     /// Turns to the next pool for an address, because the present one is full; false if there is none.
-    pub fn turn_to_next_pool(&mut self, element: usize, seen: &Snapshot) -> bool {
-        let has_next = |ask: &Ask| ask.pools.as_ref().is_some_and(|pools| pools.has_next(element));
-        if !has_next(&self.as_known(seen)) {
-            return false;
-        }
-        if let Some(pools) = self.ask.to_mut().pools.as_mut() {
-            pools.wanted.turn_to_next(element);
-        }
+    pub fn turn_to_next_pool(&mut self, full: &Full) -> bool {
+        let Full::Pool { element, has_next: true, .. } = full else { return false };
+        let Wanted::Pools(pools) = &mut self.ask.to_mut().wanted else { return false };
+        pools.turn_to_next(*element);
         true
     }
 
     /// Under which name a node remembers what `auto` chooses its pools by; none if it does not.
     #[must_use]
     pub fn auto_scope(&self) -> Option<Scope> {
-        self.ask.pools.as_ref()?.auto_scope()
+        auto_scope(self.ask.pools()?)
     }
 
     /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
@@ -101,21 +99,21 @@ impl<'a> Allotment<'a> {
         self.ask.pools_scope(self.keys, seen, &self.pools)
     }
 
-    /// What it asks for now, by what was read; none if a pool was not read yet.
-    #[must_use]
-    pub fn asked(&self, seen: &Snapshot) -> Option<Cow<'_, Ask>> {
-        self.ask.resolved(self.keys, seen, &self.pools).ok()
-    }
-
     /// The cursors that it moves, by what was read.
     #[must_use]
     pub fn cursors(&self, seen: &Snapshot) -> Vec<Bytes> {
-        self.as_known(seen).cursor_keys(self.keys)
+        self.resolve(seen).map(|asked| asked.cursor_keys(self.keys)).unwrap_or_default()
     }
 
-    /// The same without what pools would add, if one was not read yet.
-    fn as_known(&self, seen: &Snapshot) -> Cow<'_, Ask> {
-        self.asked(seen).unwrap_or(Cow::Borrowed(&self.ask))
+    /// Its pools, as far as all of them were read.
+    #[must_use]
+    pub fn pools(&self, seen: &Snapshot) -> ReadPools {
+        self.resolve(seen).ok().and_then(Resolved::into_pools).unwrap_or_default()
+    }
+
+    /// Resolves it by what was read, or tells the keys of the pools that were not.
+    pub(super) fn resolve(&self, seen: &Snapshot) -> Result<Resolved<'_>, Vec<Bytes>> {
+        Resolved::of(&self.ask, self.keys, seen, &self.pools)
     }
 }
 
@@ -128,30 +126,33 @@ impl Change for Allotment<'_> {
     }
 
     fn scope(&self, seen: &Snapshot) -> Option<Scope> {
-        Some(self.asked(seen)?.scope())
+        Some(self.resolve(seen).ok()?.scope())
     }
 
     fn unread(&self, seen: &Snapshot) -> Vec<Bytes> {
-        self.ask.resolved(self.keys, seen, &self.pools).err().unwrap_or_default()
+        self.resolve(seen).err().unwrap_or_default()
     }
 
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
-        self.as_known(seen).first_reads(self.keys)
+        match self.resolve(seen) {
+            Ok(asked) => asked.first_reads(self.keys),
+            Err(_) => self.ask.reads_without_pools(self.keys),
+        }
     }
 
-    /// What a repetition and a takeover write belongs to the owner alone.
+    /// All that a repetition and a takeover write belongs to the owner alone.
     fn is_unhindered(&self, seen: &Snapshot) -> bool {
-        let mut own = self.as_known(seen).index_keys(self.keys);
-        own.push(self.keys.owner(&self.ask.owner));
-        own.iter().any(|key| seen.entry(key).is_some())
+        let Ok(asked) = self.resolve(seen) else { return false };
+        let mut own = asked.index_keys(self.keys).into_iter().chain([self.keys.owner(&self.ask.owner)]);
+        own.any(|key| seen.entry(&key).is_some())
     }
 
     fn own_keys(&self, seen: &Snapshot) -> Vec<Bytes> {
-        self.as_known(seen).own_keys(self.keys)
+        self.resolve(seen).map(|asked| asked.own_keys(self.keys)).unwrap_or_default()
     }
 
     fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
-        let asked = self.asked(seen)?;
+        let asked = self.resolve(seen).ok()?;
         let given_up = older_owner(&asked, self.keys, seen).ok()??.record;
         let cooldowns = given_up.cooling().map(|(.., cooldown_s)| cooldown_s);
         let needed = if asked.gives(&given_up.addresses) { Vec::new() } else { cooldowns.collect() };
@@ -169,13 +170,14 @@ impl Change for Allotment<'_> {
 
     fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Allotted>, Refused> {
         let Self { keys, was_deleted, .. } = *self;
-        let ask = match self.ask.resolved(keys, seen, &self.pools) {
-            Ok(ask) => ask,
+        let asked = match self.resolve(seen) {
+            Ok(asked) => asked,
             Err(pools) => return Ok(Step::read(pools)),
         };
         let (leases, kept) = (&self.leases, self.kept.as_ref());
-        match (Deciding { ask: &ask, keys, snapshot: seen, fence, line, was_deleted, leases, kept }).decide()
-        {
+        let deciding =
+            Deciding { asked: &asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept };
+        match deciding.decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
             Err(Halt::Refuse(why)) => Err(why),
@@ -205,7 +207,7 @@ impl Change for Allotment<'_> {
 }
 
 struct Deciding<'a> {
-    ask: &'a Ask,
+    asked: &'a Resolved<'a>,
     keys: &'a Keys,
     snapshot: &'a Snapshot,
     fence: &'a Fence,
@@ -224,15 +226,15 @@ struct Older {
 
 impl Deciding<'_> {
     fn decide(&self) -> Result<Step<Allotted>, Halt> {
-        require(self.snapshot, self.ask.base_keys(self.keys))?;
+        require(self.snapshot, self.asked.base_keys(self.keys))?;
         self.judge_meta()?;
         let was_deleted = self.judge_tombstone()? || self.was_deleted;
-        let own = self.keys.owner(&self.ask.owner);
+        let own = self.keys.owner(&self.asked.ask.owner);
         let mine = self.snapshot.record::<OwnerRecord>(&own)?;
-        let older = older_owner(self.ask, self.keys, self.snapshot)?;
+        let older = older_owner(self.asked, self.keys, self.snapshot)?;
         match (mine, older) {
             (Some(record), _) => self.repeat(record),
-            (None, Some(older)) if !was_deleted && self.ask.gives(&older.record.addresses) => {
+            (None, Some(older)) if !was_deleted && self.asked.gives(&older.record.addresses) => {
                 self.take_over(&older)
             }
             (None, Some(older)) if !was_deleted => self.free_first(&older),
@@ -241,20 +243,20 @@ impl Deciding<'_> {
     }
 
     fn take_new(&self) -> Result<Step<Allotted>, Halt> {
-        if let Some(set) = self.ask.pools.as_ref().and_then(AskedPools::full_element) {
-            return Ok(Step::Done(Allotted::Full { set }));
+        if let Some(full) = self.asked.gives_nothing() {
+            return Ok(Step::Done(Allotted::Full(full)));
         }
-        match self.ask.refused_by_pools() {
+        match self.asked.refused_by_pools() {
             Some(why) => Err(Halt::Refuse(Refused::Pool(why.clone()))),
             None => match self.picking().pick()? {
-                Picked::Full { set } => Ok(Step::Done(Allotted::Full { set })),
+                Picked::Full { set } => Ok(Step::Done(Allotted::Full(self.asked.full(set)))),
                 Picked::Addresses(picks) => self.allot(&picks),
             },
         }
     }
 
     fn picking(&self) -> Picking<'_> {
-        Picking { ask: self.ask, keys: self.keys, snapshot: self.snapshot }
+        Picking { asked: self.asked, keys: self.keys, snapshot: self.snapshot }
     }
 
     fn judge_meta(&self) -> Result<(), Halt> {
@@ -272,40 +274,40 @@ impl Deciding<'_> {
         }
     }
 
-    /// Whether there is an older tombstone. A younger one ends this run.
+    /// True if there is an older tombstone. A younger one ends this run.
     fn judge_tombstone(&self) -> Result<bool, Halt> {
-        let dead = self.keys.tombstone(&self.ask.owner);
+        let dead = self.keys.tombstone(&self.asked.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
             None => Ok(false),
-            Some(tombstone) if self.ask.stamp.start.is_after(Some(&tombstone.start)) => Ok(true),
+            Some(tombstone) if self.asked.ask.stamp.start.is_after(Some(&tombstone.start)) => Ok(true),
             Some(_) => Err(Halt::Refuse(Refused::Deleted)),
         }
     }
 
     /// The owner holds addresses already. They are the answer, if they fit.
     fn repeat(&self, record: OwnerRecord) -> Result<Step<Allotted>, Halt> {
-        let Ask { owner, labels, stamp: RunStamp { machine, .. }, .. } = self.ask;
+        let Ask { owner, labels, stamp: RunStamp { machine, .. }, .. } = self.asked.ask;
         let caller = Caller { machine, pod_uid: labels.pod.uid.as_ref() };
         if !caller.means(&record) {
             let (owner, theirs, ours) = (owner.clone(), record.machine, machine.clone());
             let other = OtherMachine { owner, theirs, ours };
             return Err(Halt::Refuse(Refused::OtherMachine(Box::new(other))));
         }
-        if !self.ask.fits(&record.addresses) {
+        if !self.asked.fits(&record.addresses) {
             return Err(Halt::Refuse(Refused::Unfit(record.addresses)));
         }
         let mut builder = self.commit_builder();
-        for key in self.reservations_of(&self.ask.owner, &record)? {
+        for key in self.reservations_of(&self.asked.ask.owner, &record)? {
             builder.unchanged(key);
         }
         // Another run may have served this one without its knowledge.
-        let repeats = record.start.as_ref() != Some(&self.ask.stamp.start);
+        let repeats = record.start.as_ref() != Some(&self.asked.ask.stamp.start);
         let start = match record.start {
-            Some(other) if !self.ask.stamp.start.is_after(Some(&other)) => other,
-            _ => self.ask.stamp.start.clone(),
+            Some(other) if !self.asked.ask.stamp.start.is_after(Some(&other)) => other,
+            _ => self.asked.ask.stamp.start.clone(),
         };
         // Scope and labels stay as they are, because reservations and pod index were written with them.
-        let addresses = self.ask.kept(record.addresses);
+        let addresses = self.asked.kept(record.addresses);
         let record = OwnerRecord::new(addresses, Some(start), record.scope, record.labels);
         let record = record.on_machine(machine);
         self.put_owner(&mut builder, &record);
@@ -317,13 +319,13 @@ impl Deciding<'_> {
         let mut builder = self.commit_builder();
         for key in self.reservations_of(&older.owner, &older.record)? {
             builder.unchanged(key.clone());
-            builder.put(key, self.ask.reservation());
+            builder.put(key, self.asked.ask.reservation());
         }
         let own = self.keys.owner(&older.owner);
         builder.unchanged(own.clone());
         builder.delete(own);
-        let mut record = self.ask.record(self.ask.kept(older.record.addresses.clone()));
-        if self.ask.refused_by_pools().is_some() {
+        let mut record = self.asked.record(self.asked.kept(older.record.addresses.clone()));
+        if self.asked.refused_by_pools().is_some() {
             // Its pools have no ranges now, by which it would know its queue.
             record.scope.clone_from(&older.record.scope);
         }
@@ -335,15 +337,16 @@ impl Deciding<'_> {
         let Older { owner, record } = older;
         let freed = Freeable { owner, record, leases: Some(self.leases) };
         let planned = free::transaction(self.keys, self.snapshot, freed, None, self.fence, Mode::First)?;
-        Ok(Step::Commit(Commit { txn: planned.map_err(Halt::read)?, done: None, proof: self.proof() }))
+        Ok(Step::Commit(Commit::new(planned.map_err(Halt::read)?, None, self.proof())))
     }
 
-    fn commit(&self, txn: Txn, held: Vec<Held>, repeats: bool) -> Step<Allotted> {
-        Step::Commit(Commit { txn, done: Some(Allotted::Held(Added { held, repeats })), proof: self.proof() })
+    fn commit(&self, planned: Planned, held: Vec<Held>, repeats: bool) -> Step<Allotted> {
+        let done = Allotted::Held(Added { held, repeats });
+        Step::Commit(Commit::new(planned, Some(done), self.proof()))
     }
 
     fn proof(&self) -> Bytes {
-        self.keys.owner(&self.ask.owner)
+        self.keys.owner(&self.asked.ask.owner)
     }
 
     /// The reservations of a record. Each must exist and name `owner`.
@@ -365,17 +368,17 @@ impl Deciding<'_> {
 
     /// The commit of newly taken addresses. At the head of a queue it serves those behind, as many as fit.
     fn allot(&self, picks: &Picks) -> Result<Step<Allotted>, Halt> {
-        let held = self.ask.held(picks.taken.iter());
-        let record = self.ask.record(held);
+        let held = self.asked.held(&picks.taken);
+        let record = self.asked.record(held);
         let served = if self.line.is_empty() { &[][..] } else { &batch::SIZES[..] };
         // If many sets are in different networks and all their pages fill up at once, the transaction is too large.
         // Then the cursors are left out; they only guide the next choice.
         let tries = served.iter().map(|&runs| (runs, Cursors::Moved));
         let alone = [(0, Cursors::Moved), (0, Cursors::Kept)];
         for (runs, cursors) in tries.chain(alone) {
-            let txn = self.plan_allotment(picks, &record, (runs, cursors))?;
-            if txn.fits_with_own_key() || cursors == Cursors::Kept {
-                return Ok(self.commit(txn, record.addresses, false));
+            let planned = self.plan_allotment(picks, &record, (runs, cursors))?;
+            if planned.txn.fits_with_own_key() || cursors == Cursors::Kept {
+                return Ok(self.commit(planned, record.addresses, false));
             }
         }
         unreachable!("the last try is taken in any case")
@@ -386,45 +389,46 @@ impl Deciding<'_> {
         picks: &Picks,
         record: &OwnerRecord,
         (runs, cursors): (usize, Cursors),
-    ) -> Result<Txn, Halt> {
+    ) -> Result<Planned, Halt> {
         let mut builder = self.commit_builder();
         for (network, address) in picks.all() {
             let key = self.keys.ip(network, *address);
             builder.absent(key.clone());
-            builder.put(key, self.ask.reservation());
+            builder.put(key, self.asked.ask.reservation());
         }
-        self.ask.cooling_keys(self.keys).for_each(|key| builder.absent(key));
+        self.asked.cooling_keys(self.keys).for_each(|key| builder.absent(key));
         self.put_owner(&mut builder, record);
         // Like the cursors, it helps people and is left out where there is no room.
         if let (Some((key, value)), Cursors::Moved) = (self.kept, cursors) {
             builder.put(key.clone(), value.clone());
+            builder.effects.asked = Some((key.clone(), value.clone()));
         }
         let mut batch = Batch::new(self.keys, self.snapshot);
-        batch.take(self.ask, picks)?;
+        batch.take(self.asked, picks)?;
         if let (Fence::Ticket(ticket), true) = (self.fence, runs > 0) {
-            batch.serve(self.line, ticket, &self.ask.scope(), runs, &mut builder)?;
+            batch.serve(self.line, ticket, &self.asked.scope(), runs, &mut builder)?;
         }
         batch.finish(cursors, &mut builder);
         finish(builder)
     }
 
-    /// What every commit of an ADD relies on: its fence, tombstone, meta.
+    /// Every commit of an ADD relies on its fence, tombstone, meta and pools.
     fn commit_builder(&self) -> Builder<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
         self.fence.guard(&mut builder);
-        meta::rely_on(self.keys, self.snapshot, &self.ask.first_meta(), &mut builder);
-        builder.unchanged(self.keys.tombstone(&self.ask.owner));
-        self.ask.rely_on_pools(self.keys, &mut builder);
+        meta::rely_on(self.keys, self.snapshot, &self.asked.ask.first_meta(), &mut builder);
+        builder.unchanged(self.keys.tombstone(&self.asked.ask.owner));
+        self.asked.rely_on_pools(self.keys, &mut builder);
         builder
     }
 
     /// Writes the owner's record and its pod index.
     fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) {
-        let own = self.keys.owner(&self.ask.owner);
+        let own = self.keys.owner(&self.asked.ask.owner);
         builder.unchanged(own.clone());
-        for key in free::index_keys(self.keys, &self.ask.owner, record) {
+        for key in free::index_keys(self.keys, &self.asked.ask.owner, record) {
             builder.unchanged(key.clone());
-            builder.put(key, PodIndex::new(self.ask.owner.clone()).encode());
+            builder.put(key, PodIndex::new(self.asked.ask.owner.clone()).encode());
         }
         builder.put(own, record.encode());
     }
@@ -441,8 +445,9 @@ impl Deciding<'_> {
 }
 
 /// The owner on this node that the pod index names, if it is another and older than this run.
-fn older_owner(ask: &Ask, keys: &Keys, snapshot: &Snapshot) -> Result<Option<Older>, Halt> {
-    for key in ask.index_keys(keys) {
+fn older_owner(asked: &Resolved<'_>, keys: &Keys, snapshot: &Snapshot) -> Result<Option<Older>, Halt> {
+    let ask = asked.ask;
+    for key in asked.index_keys(keys) {
         let Some(index) = snapshot.record::<PodIndex>(&key)? else { continue };
         let owner = index.owner;
         let mine = &ask.owner;
@@ -465,8 +470,8 @@ fn older_owner(ask: &Ask, keys: &Keys, snapshot: &Snapshot) -> Result<Option<Old
     Ok(None)
 }
 
-fn finish(builder: Builder<'_>) -> Result<Txn, Halt> {
-    builder.finish().map_err(Halt::read)
+fn finish(builder: Builder<'_>) -> Result<Planned, Halt> {
+    builder.planned().map_err(Halt::read)
 }
 
 #[cfg(test)]

@@ -16,19 +16,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ask::{Ask, cursor};
+use super::ask::Ask;
 use super::builder::{self, BitChanges, Builder};
+use super::effects::{Planned, Position, Serving};
 use super::free::{self, FreeGuard};
 use super::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
+use super::known_pool::DecodedPools;
 use super::line::{Line, Waiting};
 use super::meta;
 use super::pick::{Picked, Picking, Picks};
-use super::pools::DecodedPools;
 use super::refused::{Halt, require};
 use super::request::{Asked, FreeRequest};
+use super::resolved::{Resolved, cursor};
 use super::snapshot::Snapshot;
 use super::ticket::Ticket;
-use super::txn::{Compare, Entry, Found, Op, Txn};
+use super::txn::{Compare, Entry, Op, Txn};
 use crate::limits;
 use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
 
@@ -40,11 +42,6 @@ const NOBODY: usize = 0;
 /// How many frees a batch reads for at most, and how many compares one of them has about.
 const FREES: usize = 20;
 const FREE_COMPARES: usize = 7;
-
-/// The step of the transaction that serves one run.
-const SERVE: &str = "serve";
-/// The step of the transaction that gives a run its turn.
-const SIGNAL: &str = "signal";
 
 /// Whether a commit moves the cursors of `next` and `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +65,14 @@ pub(super) struct Batch<'a> {
     written: BTreeSet<Bytes>,
 }
 
+/// An ADD that is to be served: its transaction, and what [`Serving`] says of it.
+struct Add {
+    txn: Txn,
+    ticket: Bytes,
+    addresses: Vec<NetworkAddress>,
+    end: Option<Position>,
+}
+
 impl<'a> Batch<'a> {
     pub(super) fn new(keys: &'a Keys, snapshot: &'a Snapshot) -> Self {
         Self {
@@ -83,9 +88,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Notes what one run takes.
-    pub(super) fn take(&mut self, ask: &Ask, picks: &Picks) -> Result<(), Halt> {
+    pub(super) fn take(&mut self, asked: &Resolved<'_>, picks: &Picks) -> Result<(), Halt> {
         for (network, address) in picks.all() {
-            let picking = Picking { ask, keys: self.keys, snapshot: self.snapshot };
+            let picking = Picking { asked, keys: self.keys, snapshot: self.snapshot };
             picking.refuse_bad_page(network, address.page())?;
             let reserved = picking.reserved_in(network, address.page());
             let key = self.keys.page(network, address.page());
@@ -99,7 +104,7 @@ impl<'a> Batch<'a> {
             self.laid_over.lay(key, bits.to_bytes());
         }
         let mut seen = BTreeSet::new();
-        for (key, (_, address)) in ask.cursor_keys(self.keys).into_iter().zip(&picks.taken) {
+        for (key, (_, address)) in asked.cursor_keys(self.keys).into_iter().zip(&picks.taken) {
             let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
             // Two sets with the same ranges have one cursor. The address of the first one is written.
             if seen.insert(key.clone()) && !undecodable {
@@ -108,8 +113,8 @@ impl<'a> Batch<'a> {
                 self.cursors.insert(key, value);
             }
         }
-        self.written.insert(self.keys.owner(&ask.owner));
-        self.written.extend(ask.index_keys(self.keys));
+        self.written.insert(self.keys.owner(&asked.ask.owner));
+        self.written.extend(asked.index_keys(self.keys));
         self.written.extend(picks.all().map(|(network, address)| self.keys.ip(network, *address)));
         Ok(())
     }
@@ -127,7 +132,7 @@ impl<'a> Batch<'a> {
         // A store that hands out nothing still lets those who wait have their turns, one after the other.
         let is_in_service = meta::judge(&meta).is_ok();
         self.read_for_frees(line, scope)?;
-        let mut nested: Vec<Txn> = Vec::new();
+        let mut adds: Vec<Add> = Vec::new();
         let mut served = 0;
         // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
         let mut next: Option<&Waiting> = None;
@@ -160,7 +165,7 @@ impl<'a> Batch<'a> {
                         decided => decided?,
                     };
                     ends_with_add = decided.is_some();
-                    nested.extend(decided);
+                    adds.extend(decided);
                     ends_with_add
                 }
                 Some(Asked::Add(..)) => false,
@@ -182,18 +187,27 @@ impl<'a> Batch<'a> {
             return Err(Halt::Read(lacking));
         }
         if let Some(next) = next {
-            builder.push(signal(&next.ticket));
+            builder.effects.turn = Some(builder.nest(signal(&next.ticket)));
         }
         // Nobody waits any more, if nobody has come since the line was read.
         if let (true, Some(last)) = (all_are_served, line.waiting.last()) {
             let end = head.end_of_queue(&last.ticket.key);
-            match nested.last_mut() {
+            match adds.last_mut() {
                 // Only if that one is served. A run that drops out is still in the queue.
-                Some(add) if ends_with_add => add.then.push(end),
-                _ => builder.push(end),
+                Some(add) if ends_with_add => {
+                    add.end = Some(Position(add.txn.then.len()));
+                    add.txn.then.push(Op::Nested(Box::new(end)));
+                }
+                _ => {
+                    let end = builder.nest(end);
+                    builder.effects.ends.push(end);
+                }
             }
         }
-        nested.into_iter().for_each(|txn| builder.push(Op::Nested(Box::new(txn))));
+        for Add { txn, ticket, addresses, end } in adds {
+            let place = builder.nest(txn);
+            builder.effects.serves.push(Serving { place, ticket, addresses, end });
+        }
         Ok(())
     }
 
@@ -270,25 +284,26 @@ impl<'a> Batch<'a> {
         free::free_index(self.keys, owner, &record, builder);
         free::bury(self.keys, owner, start, LeaseId(*lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
+        builder.effects.removes.push(waiting.ticket.key.clone());
         self.written.extend(keys);
         Ok(true)
     }
 
     /// The transaction that serves one run; none if it is left for its own turn.
-    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Txn>, Halt> {
-        let ask = &*ask.resolved(self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
+    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Add>, Halt> {
+        let asked = &Resolved::of(ask, self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
         // It has errors of its own.
-        if ask.refused_by_pools().is_some() {
+        if asked.refused_by_pools().is_some() {
             return Ok(None);
         }
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
         // of the same owner or pod.
         let is_known = |key: &Bytes| self.written.contains(key) || self.snapshot.entry(key).is_some();
-        if ask.scope() != *scope || ask.own_keys(self.keys).iter().any(is_known) {
+        if asked.scope() != *scope || asked.own_keys(self.keys).iter().any(is_known) {
             return Ok(None);
         }
         let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
-        let picks = match (Picking { ask, keys: self.keys, snapshot: &self.laid_over }).pick() {
+        let picks = match (Picking { asked, keys: self.keys, snapshot: &self.laid_over }).pick() {
             Ok(Picked::Addresses(picks)) => picks,
             // It has errors of its own.
             Ok(Picked::Full { .. }) | Err(Halt::Refuse(_)) => return Ok(None),
@@ -298,13 +313,13 @@ impl<'a> Batch<'a> {
         if picks.all().any(|(network, address)| self.written.contains(&self.keys.ip(network, *address))) {
             return Ok(None);
         }
-        self.take(ask, &picks)?;
-        let record = ask.record(ask.held(picks.taken.iter()));
-        let mut builder = Builder::new(SERVE, self.snapshot);
+        self.take(asked, &picks)?;
+        let record = asked.record(asked.held(&picks.taken));
+        let mut builder = Builder::new("serve", self.snapshot);
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
-        ask.rely_on_pools(self.keys, &mut builder);
+        asked.rely_on_pools(self.keys, &mut builder);
         for (network, address) in picks.all() {
             let key = self.keys.ip(network, *address);
             builder.absent(key.clone());
@@ -324,7 +339,8 @@ impl<'a> Batch<'a> {
             }
             _ => true,
         });
-        Ok(Some(txn))
+        let (ticket, addresses) = (waiting.ticket.key.clone(), picks.all().cloned().collect());
+        Ok(Some(Add { txn, ticket, addresses, end: None }))
     }
 
     /// Adds what all of them have written together.
@@ -341,14 +357,14 @@ impl<'a> Batch<'a> {
 }
 
 /// Gives a run its turn: its ticket is written again, which it watches. A ticket that is gone stays gone.
-fn signal(ticket: &Entry) -> Op {
+fn signal(ticket: &Entry) -> Txn {
     let lease = (ticket.lease != 0).then_some(LeaseId(ticket.lease));
-    Op::Nested(Box::new(Txn {
-        step: SIGNAL,
+    Txn {
+        step: "signal",
         compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
         then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
         ..Txn::default()
-    }))
+    }
 }
 
 /// The next commit of a head that has its own answer; none if there is nobody to serve and nobody to give a turn to.
@@ -361,8 +377,8 @@ pub fn plan(
     head: &Ticket,
     scope: &Scope,
     line: &Line,
-) -> Result<Option<Txn>, Vec<Op>> {
-    let try_one = |runs| -> Result<Txn, Halt> {
+) -> Result<Option<Planned>, Vec<Op>> {
+    let try_one = |runs| -> Result<Option<Planned>, Halt> {
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
         builder.same_value(keys.meta());
@@ -370,75 +386,20 @@ pub fn plan(
         batch.clear(&line.stray, &mut builder);
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
+        let is_idle = builder.is_idle();
         builder.push(head.moves_queue());
-        builder.finish().map_err(Halt::read)
+        let planned = builder.planned().map_err(Halt::read)?;
+        Ok((!is_idle).then_some(planned))
     };
     for runs in SIZES.into_iter().chain([NOBODY]) {
         match try_one(runs) {
-            // Apart from its turn, it writes nothing.
-            Ok(txn) if txn.then.len() == 1 => return Ok(None),
-            Ok(txn) if txn.fits_with_own_key() => return Ok(Some(txn)),
-            Ok(_) => {}
+            Ok(Some(planned)) if !planned.txn.fits_with_own_key() => {}
+            Ok(planned) => return Ok(planned),
             Err(Halt::Read(ops)) => return Err(ops),
             Err(Halt::Refuse(_)) => return Ok(None),
         }
     }
     Ok(None)
-}
-
-/// The tickets of the runs that an applied commit has served, among other keys that it has deleted.
-#[must_use]
-pub fn served(txn: &Txn, found: &[Found]) -> Vec<Bytes> {
-    let adds = adds(txn, found, true).filter_map(|add| match add.compares.first() {
-        Some(Compare::Create(ticket, _)) => Some(ticket.clone()),
-        _ => None,
-    });
-    let frees = txn.then.iter().filter_map(|op| match op {
-        Op::Delete(key) => Some(key.clone()),
-        _ => None,
-    });
-    adds.chain(frees).collect()
-}
-
-/// The addresses that an applied commit has meant for runs which it could not serve any more. Their bits are set, and
-/// nobody holds them.
-#[must_use]
-pub fn left_out(keys: &Keys, txn: &Txn, found: &[Found]) -> Vec<NetworkAddress> {
-    let meant = adds(txn, found, false).flat_map(|add| &add.then).filter_map(|op| match op {
-        Op::Put(key, ..) => match keys.parse(key) {
-            Ok(Key::Ip(network, address)) => Some((network, address)),
-            _ => None,
-        },
-        _ => None,
-    });
-    meant.collect()
-}
-
-/// The ADDs of an applied commit that it has served, or that it could not serve.
-fn adds<'t>(txn: &'t Txn, found: &'t [Found], are_served: bool) -> impl Iterator<Item = &'t Txn> {
-    txn.then.iter().zip(found).filter_map(move |(op, found)| match op {
-        Op::Nested(nested) if nested.step == SERVE => {
-            (found.nested.as_ref()?.succeeded == are_served).then_some(&**nested)
-        }
-        _ => None,
-    })
-}
-
-/// Whether a commit is to give another run its turn. Then its head stops.
-#[must_use]
-pub fn hands_over(txn: &Txn) -> bool {
-    txn.then.iter().any(is_signal)
-}
-
-/// Whether an applied commit has given another run its turn: that run was still there.
-#[must_use]
-pub fn has_handed_over(txn: &Txn, found: &[Found]) -> bool {
-    let has_succeeded = |found: &Found| found.nested.as_ref().is_some_and(|nested| nested.succeeded);
-    txn.then.iter().zip(found).any(|(op, found)| is_signal(op) && has_succeeded(found))
-}
-
-fn is_signal(op: &Op) -> bool {
-    matches!(op, Op::Nested(nested) if nested.step == SIGNAL)
 }
 
 #[cfg(test)]

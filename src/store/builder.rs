@@ -5,18 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::effects::{Effects, Planned, Position};
 use super::keys::{Bytes, Keys, LeaseId};
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Op, Txn};
 use crate::pool::{Addr, Bits, NetworkName, Page};
 
-/// A transaction, or the keys that must be read before it can be built.
-pub type Planned = Result<Txn, Vec<Bytes>>;
-
 /// Collects compares and operations; see the module's text.
 pub struct Builder<'a> {
     snapshot: &'a Snapshot,
     txn: Txn,
+    /// The effects of the transaction.
+    pub effects: Effects,
     missing: Vec<Bytes>,
 }
 
@@ -24,7 +24,8 @@ impl<'a> Builder<'a> {
     /// Starts a transaction on what was read, for a step of the protocol.
     #[must_use]
     pub fn new(step: &'static str, snapshot: &'a Snapshot) -> Self {
-        Self { snapshot, txn: Txn { step, ..Txn::default() }, missing: Vec::new() }
+        let (txn, effects) = (Txn { step, ..Txn::default() }, Effects::default());
+        Self { snapshot, txn, effects, missing: Vec::new() }
     }
 
     /// What was read.
@@ -77,9 +78,21 @@ impl<'a> Builder<'a> {
         self.txn.compares.len()
     }
 
+    /// Whether it does nothing yet.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.txn.then.is_empty()
+    }
+
     /// Adds an operation.
     pub fn push(&mut self, op: Op) {
         self.txn.then.push(op);
+    }
+
+    /// Adds a transaction inside, and returns its place.
+    pub fn nest(&mut self, txn: Txn) -> Position {
+        self.push(Op::Nested(Box::new(txn)));
+        Position(self.txn.then.len() - 1)
     }
 
     /// Writes a key.
@@ -97,21 +110,36 @@ impl<'a> Builder<'a> {
         self.txn.then.push(Op::Delete(key));
     }
 
-    /// The transaction, or what must be read first.
+    /// The transaction alone, where nobody asks for its effects.
     ///
     /// # Errors
     /// The keys that were relied on and not read.
-    pub fn finish(self) -> Planned {
-        if self.missing.is_empty() { Ok(self.txn) } else { Err(self.missing) }
+    pub fn finish(self) -> Result<Txn, Vec<Bytes>> {
+        self.planned().map(|planned| planned.txn)
     }
 
-    /// A compare is added only once, because etcd limits their number in a transaction.
+    /// The transaction with its effects.
+    ///
+    /// # Errors
+    /// The keys that were relied on and not read.
+    pub fn planned(self) -> Result<Planned, Vec<Bytes>> {
+        let Self { snapshot, mut txn, effects, missing } = self;
+        txn.compares.extend(snapshot.assumed_absent().iter().map(|key| Compare::Create(key.clone(), 0)));
+        if missing.is_empty() { Ok(Planned { txn, effects }) } else { Err(missing) }
+    }
+
+    /// A compare is added only once, because etcd limits their number in a transaction. The compares of keys that are
+    /// assumed not to exist are added in the end.
     fn compare(&mut self, compare: Compare, key: Bytes) {
-        if self.txn.compares.contains(&compare) {
-            return;
+        let read = Op::Get(key);
+        if self.snapshot.assumed_absent().contains(compare.key()) {
+            if !self.txn.otherwise.contains(&read) {
+                self.txn.otherwise.push(read);
+            }
+        } else if !self.txn.compares.contains(&compare) {
+            self.txn.compares.push(compare);
+            self.txn.otherwise.push(read);
         }
-        self.txn.compares.push(compare);
-        self.txn.otherwise.push(Op::Get(key));
     }
 }
 

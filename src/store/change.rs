@@ -1,6 +1,7 @@
 //! What a change decides, from what was read. Pure; [`super::drive`] carries it out.
 
 use super::cooling::CoolingLeases;
+use super::effects::{Effects, Planned};
 use super::fence::Fence;
 use super::keys::{Bytes, LeaseId, Scope};
 use super::line::Line;
@@ -83,8 +84,9 @@ pub trait Change {
     }
 }
 
-/// What a [`Change`] does next.
+/// The next step of a [`Change`].
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, and most are commits")]
 pub enum Step<D> {
     /// Carry out these reads, then plan again.
     Read(Vec<Op>),
@@ -99,10 +101,20 @@ pub enum Step<D> {
 pub struct Commit<D> {
     /// The transaction.
     pub txn: Txn,
+    /// Its effects if it is applied.
+    pub effects: Effects,
     /// What it comes to; none: plan again after it.
     pub done: Option<D>,
     /// The key that tells whether it was applied.
     pub proof: Bytes,
+}
+
+impl<D> Commit<D> {
+    /// The commit of what was planned.
+    #[must_use]
+    pub fn new(Planned { txn, effects }: Planned, done: Option<D>, proof: Bytes) -> Self {
+        Self { txn, effects, done, proof }
+    }
 }
 
 impl<D> Step<D> {

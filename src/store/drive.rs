@@ -24,9 +24,10 @@ use tokio::time::Instant;
 use self::queued::{Head, send};
 use super::change::{Change, Commit, Step};
 use super::cooling;
+use super::effects::Effects;
 use super::fence::Fence;
 use super::first::{self, FirstRequest};
-use super::keys::{Bytes, Key, LeaseId, Scope};
+use super::keys::{Bytes, LeaseId, Scope};
 use super::known::HighWater;
 use super::kv::{Failure, Kv};
 use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
@@ -37,14 +38,26 @@ use super::settle::settle;
 use super::snapshot::Snapshot;
 use super::ticket::TICKET_OPS;
 use super::tried::Tried;
-use super::txn::{Compare, Entry, Op, Reply, Txn};
+use super::txn::{Entry, Op, Reply};
 use crate::limits;
 use crate::random::random_pause;
 
 mod queued;
 mod witnessed;
 
-/// Why a change was not made.
+/// There was no time left for a change: others were before it or quicker, or etcd was slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the time for this request is over")]
+pub struct OutOfTime;
+
+impl OutOfTime {
+    /// The reasons that it may have, for people. All programs say the same.
+    pub const REASONS: &'static str =
+        "etcd answers too slowly, too many runs contend for this range, or the host was suspended";
+}
+
+/// Why the driver has not made a change. An ADD can meet all of it; a free, a hold and a claim have errors of their own
+/// with what they can meet.
 #[derive(Debug)]
 pub enum Stopped<D, R> {
     /// By what was read, the change cannot be made.
@@ -74,7 +87,6 @@ impl<D, R> From<prefix::FoundingError> for Stopped<D, R> {
         match e {
             prefix::FoundingError::Failed(failure) => Stopped::Failed(failure),
             prefix::FoundingError::TooOld(text) => Stopped::TooOld(text),
-            prefix::FoundingError::OtherUsed(other) => Stopped::OtherUsed(other),
         }
     }
 }
@@ -92,6 +104,13 @@ enum Attempt<D> {
     Again,
     /// It was lost to another run at the head of the queue, while this run was there out of impatience.
     GivesWay,
+}
+
+/// The queue of a commit, as far as it has one, and its fence.
+#[derive(Clone, Copy)]
+struct Footing<'a> {
+    scope: Option<&'a Scope>,
+    fence: &'a Fence,
 }
 
 /// How the next attempt begins.
@@ -208,11 +227,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.may_be_served
     }
 
-    /// The last commit that was acknowledged. A second call returns none.
+    /// Takes the last commit that was acknowledged, so that it is told once.
     pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
-        // Whoever asks leaves the lease for other runs.
-        self.is_new = false;
         self.acknowledged.take()
+    }
+
+    /// Shares the lease of its commits with other runs: from now on no ticket hangs on it.
+    pub fn share_lease(&mut self) {
+        self.is_new = false;
     }
 
     /// What its answers have shown of the store, as far as they contradict nothing; for the node's mark.
@@ -384,13 +406,13 @@ impl<'a, K: Kv> Driver<'a, K> {
         let Some(mut commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
             return Ok(None);
         };
-        commit.txn = self.with_own_key(commit.txn, &fence, &remembered);
+        self.add_own_key(&mut commit, &fence, &remembered);
         match self.session.txn(&commit.txn).await {
             Ok(reply) if reply.succeeded => {
                 self.first = FirstRequest::Applied;
                 *seen = remembered;
                 seen.apply(&commit.txn, &reply);
-                self.acknowledge(Some((Some(scope), &commit.txn)), AppliedAt::written(&reply), seen).await?;
+                self.acknowledge(Some(scope), commit.effects, AppliedAt::written(&reply), seen).await?;
                 Ok(Some(Attempt::Committed(commit.done)))
             }
             Ok(reply) => {
@@ -566,14 +588,14 @@ impl<'a, K: Kv> Driver<'a, K> {
             (FencePolicy::LeaseOrTicket(key), Some(lease)) => Fence::Lease { key: key.clone(), lease },
             _ => Fence::Unfenced { lease },
         };
-        self.commit(change, (scope, &fence), &mut Head::default(), seen).await
+        self.commit(change, Footing { scope, fence: &fence }, &mut Head::default(), seen).await
     }
 
     /// Plans, reads what the plan lacks, and commits, until it is done or has lost.
     async fn commit<C: Change>(
         &mut self,
         change: &mut C,
-        (scope, fence): (Option<&Scope>, &Fence),
+        Footing { scope, fence }: Footing<'_>,
         head: &mut Head,
         seen: &mut Snapshot,
     ) -> Attempted<C> {
@@ -598,11 +620,13 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Step::Done(done) => return Ok(Attempt::Done(done)),
                 Step::Commit(commit) => commit,
             };
-            let founds = commit.txn.compares.iter().any(|compare| matches!(compare, Compare::Empty(_)));
+            let founds = commit.effects.founds;
             if founds {
-                let other_store =
-                    self.policy.witness.as_ref().and_then(|witness| witness.other_store.as_ref());
-                prefix::may_found(self.session, other_store).await?;
+                let witness = self.policy.witness.as_ref();
+                if let Some(other) = witness.and_then(|witness| witness.other_store.clone()) {
+                    return Err(Stopped::OtherUsed(other));
+                }
+                prefix::may_found(self.session).await?;
             }
             if !(self.policy.is_wanted)() {
                 return Err(Stopped::OutOfTime);
@@ -612,7 +636,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 // Another run of the node has seen a store since. A look says what became of it.
                 return Ok(Attempt::Again);
             }
-            commit.txn = self.with_own_key(commit.txn, fence, seen);
+            self.add_own_key(&mut commit, fence, seen);
             // Where a crowd was met, others have come since the queue was read.
             let crowd = match (fence, scope) {
                 (Fence::Ticket(_), Some(scope)) if self.policy.is_crowded || self.met_others => {
@@ -624,11 +648,11 @@ impl<'a, K: Kv> Driver<'a, K> {
             match committed {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&commit.txn, &reply);
-                    if let Fence::Ticket(ticket) = fence {
+                    if matches!(fence, Fence::Ticket(_)) {
                         head.listed = listed;
-                        head.has_committed(self.session.keys, ticket, &commit.txn, &reply);
+                        head.has_committed(&commit.effects, &reply.found);
                     }
-                    self.acknowledge(Some((scope, &commit.txn)), AppliedAt::written(&reply), seen).await?;
+                    self.acknowledge(scope, commit.effects, AppliedAt::written(&reply), seen).await?;
                     return Ok(Attempt::Committed(commit.done));
                 }
                 Ok(reply) => {
@@ -674,26 +698,19 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// A commit was applied, by this run or for it. Only now is it certain that the store which applied it has
-    /// forgotten nothing.
+    /// forgotten nothing. If it was for it, the effects are none, and there is no scope.
     async fn acknowledge<D, R>(
         &mut self,
-        written: Option<(Option<&Scope>, &Txn)>,
+        scope: Option<&Scope>,
+        effects: Effects,
         at: AppliedAt,
         seen: &mut Snapshot,
     ) -> Result<(), Stopped<D, R>> {
-        let keys = self.session.keys;
-        if let Some((_, txn)) = written {
-            self.has_put_own_key(txn, at.revision);
+        if effects.puts_own_key {
+            self.put_at = Some(at.revision);
         }
         self.acknowledge_store(at, seen).await?;
-        let scope = written.and_then(|(scope, _)| scope.cloned());
-        let is_asked = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Asked(_)));
-        let mut ops = written.iter().flat_map(|(_, txn)| &txn.then);
-        let asked = ops.find_map(|op| match op {
-            Op::Put(key, value, _) if is_asked(key) => Some((key.clone(), value.clone())),
-            _ => None,
-        });
-        self.acknowledged = Some(Acknowledged { scope, asked });
+        self.acknowledged = Some(Acknowledged { scope: scope.cloned(), asked: effects.asked });
         Ok(())
     }
 
@@ -716,7 +733,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let found = seen.entry(&commit.proof).cloned();
         match change.applied(commit, found.as_ref()) {
             Some(done) => {
-                self.acknowledge(None, AppliedAt::found(seen.revision), seen).await?;
+                self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             // It was not applied, and etcd would refuse it again.

@@ -41,8 +41,11 @@ impl Fence {
         match self {
             Fence::Ticket(ticket) => {
                 builder.exactly(ticket.key.clone(), ticket.create_revision);
-                ticket.removal().into_iter().for_each(|op| builder.push(op));
+                builder.delete(ticket.key.clone());
+                let end = builder.nest(ticket.end_of_queue(&ticket.key));
                 builder.push(ticket.moves_queue());
+                builder.effects.removes.push(ticket.key.clone());
+                builder.effects.ends.push(end);
             }
             Fence::Lease { key, lease } => builder.put_on(key.clone(), Vec::new(), *lease),
             Fence::Unfenced { .. } => {}

@@ -33,18 +33,15 @@ pub fn commit_first<C: Change>(
     (tail, look): (Bytes, Vec<Op>),
 ) -> Option<Commit<C::Done>> {
     let mut remembered = remembered.clone();
-    let mut absent = change.own_keys(&remembered);
-    absent.push(tail);
-    absent.iter().for_each(|key| remembered.set(key, None));
+    // The first meta of a store is for a run that has looked.
+    remembered.entry(&keys.meta())?;
+    remembered.assume_absent(change.own_keys(&remembered));
     // What cannot be done by a hint may be possible all the same, and what is finished by a hint is not.
     let Ok(Step::Commit(mut commit)) = change.plan(&remembered, fence, &Line::default()) else { return None };
     commit.done.as_ref()?;
     let Txn { step, compares, otherwise, .. } = &mut commit.txn;
     *step = "commit-first";
-    compares.retain(|compare| !absent.contains(compare.key()));
-    compares.extend(absent.into_iter().map(|key| Compare::Create(key, 0)));
-    // The first meta of a store is for a run that has looked.
-    remembered.entry(&keys.meta())?;
+    compares.push(Compare::Create(tail, 0));
     for op in look {
         if !otherwise.contains(&op) {
             otherwise.push(op);
@@ -68,7 +65,7 @@ mod tests {
     use crate::pool::choose::Order;
     use crate::pool::range::fixtures::{cidr, set};
     use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, RunStart, Tombstone};
-    use crate::pool::{NetworkName, Wanted};
+    use crate::pool::{NetworkName, RangesWanted};
     use crate::store::allot::{Added, Allotment, Allotted};
     use crate::store::ask::{Ask, RunStamp};
     use crate::store::keys::LeaseId;
@@ -107,7 +104,7 @@ mod tests {
 
         fn first(&self, ask: &Ask, remembered: &Snapshot) -> Option<Commit<Allotted>> {
             let change = Allotment::new(ask, &self.keys);
-            let tail = self.keys.tail(&ask.scope());
+            let tail = self.keys.tail(&change.scope(&Snapshot::default()).expect("it has ranges"));
             let reads = change.reads(&Snapshot::default());
             let look = std::iter::once(&tail).chain(&reads).cloned().map(Op::Get).collect();
             commit_first(&change, &self.keys, &self.fence, remembered, (tail, look))
@@ -123,7 +120,7 @@ mod tests {
         Ask::new(
             Owner::named(["east", "n", container, "eth0"]).expect("plain names"),
             Labels { pod, cni_network: "net".into() },
-            Wanted { order, ..Wanted::lowest_of(vec![set]) },
+            RangesWanted { order, ..RangesWanted::lowest_of(vec![set]) },
             stamp,
         )
     }
@@ -155,19 +152,20 @@ mod tests {
 
     #[test]
     fn whatever_differs_from_the_hints_refuses_the_commit_and_its_answer_is_a_look() {
-        let new = ask("b", Order::Next);
+        let mut new = ask("b", Order::Next);
         let keys = Keys::new("/m/");
         let other_store = Meta::first("other".into()).encode();
         let index = PodIndex::new(ask("older", Order::Next).owner).encode();
         let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default()).encode();
         let tombstone = Tombstone::new(RunStart { boot: "b".into(), ns: 1 }).encode();
         let [own, dead] = [keys.owner(&new.owner), keys.tombstone(&new.owner)];
-        let set = &new.wanted.sets[0];
+        let set = new.ranges().sets[0].clone();
+        let scope = Allotment::new(&new, &keys).scope(&Snapshot::default()).expect("it has ranges");
         let network = NetworkName::default();
         let changes = [
             ("meta", keys.meta(), other_store),
             ("page", keys.page(&network, set.ranges()[0].first().page()), vec![0; 512]),
-            ("cursor", keys.cursor(set, None), b"10.0.0.3".to_vec()),
+            ("cursor", keys.cursor(&set, None), b"10.0.0.3".to_vec()),
             (
                 "reservation",
                 keys.ip(&network, "10.0.0.2".parse::<std::net::IpAddr>().expect("an address").into()),
@@ -180,7 +178,7 @@ mod tests {
                 Allotment::new(&new, &keys).own_keys(&Snapshot::default()).pop().expect("it has one"),
                 index,
             ),
-            ("tail", keys.tail(&new.scope()), b"7".to_vec()),
+            ("tail", keys.tail(&scope), b"7".to_vec()),
         ];
         for (what, key, value) in changes {
             let mut world = World::new();
@@ -194,7 +192,7 @@ mod tests {
             assert_eq!(seen.entry(&key).map(|entry| &entry.value), Some(&value), "{what}");
             let look = Allotment::new(&new, &keys).reads(&seen);
             assert!(look.iter().all(|key| seen.knows(key)), "{what}");
-            assert!(seen.knows(&keys.tail(&new.scope())), "{what}");
+            assert!(seen.knows(&keys.tail(&scope)), "{what}");
         }
     }
 
@@ -222,7 +220,7 @@ mod tests {
         known.set(&world.keys.meta(), meta);
         assert!(world.first(&ask("b", Order::Next), &known).is_none());
         let mut asked = ask("b", Order::Next);
-        asked.wanted.requests =
+        asked.ranges().requests =
             vec![Some("10.0.0.3".parse::<std::net::IpAddr>().expect("an address").into())];
         assert!(world.first(&asked, &remembered).is_none(), "nobody knows whether it is taken");
     }

@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::builder::{BitChanges, Builder, Planned};
+use super::builder::{BitChanges, Builder};
 use super::change::{Change, Commit, Step};
 use super::cooling::CoolingLeases;
+use super::effects::Planned;
 use super::fence::Fence;
 use super::keys::{Bytes, Keys, LeaseId, Scope};
 use super::line::Line;
@@ -14,7 +15,7 @@ use super::request::TicketRecord;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Compare, Entry, Op};
 use crate::pool::record::{
-    Caller, Cooling, Held, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
+    Caller, Cooling, Held, Owner, OwnerKind, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
 };
 use crate::pool::{Addr, NetworkName};
 
@@ -207,7 +208,7 @@ impl Change for Freeing<'_> {
         };
         let freed = Freeable { owner, record: &record, leases: self.leases.as_deref() };
         let mut planned = transaction(self.keys, seen, freed, self.tombstone(seen), fence, self.mode)?;
-        if let (Some(key), Ok(txn)) = (self.hold_key(), &mut planned) {
+        if let (Some(key), Ok(Planned { txn, .. })) = (self.hold_key(), &mut planned) {
             match self.free.guard {
                 FreeGuard::Over(_) => {
                     txn.compares.push(Compare::Create(key.clone(), 0));
@@ -278,8 +279,10 @@ impl<'a> Freeing<'a> {
 
     /// The key that exists as long as the time of the hold is not over, if this frees a hold.
     fn hold_key(&self) -> Option<Bytes> {
-        let (network, address) = self.free.owner.set_aside()?;
-        Some(self.keys.hold(&network, address))
+        match self.free.owner.kind() {
+            OwnerKind::Aside(network, address) => Some(self.keys.hold(&network, address)),
+            OwnerKind::Container(_) | OwnerKind::Unknown => None,
+        }
     }
 
     /// The start for the tombstone. Where this frees for a run of an earlier boot, a tombstone of the present boot is
@@ -307,14 +310,12 @@ impl<'a> Freeing<'a> {
         let mut builder = Builder::new("bury", seen);
         builder.unchanged(self.keys.owner(owner));
         bury(self.keys, owner, start, lease, &mut builder)?;
-        Ok(self.commit(builder.finish(), stays))
+        Ok(self.commit(builder.planned(), stays))
     }
 
-    fn commit(&self, planned: Planned, done: Freed) -> Step<Freed> {
+    fn commit(&self, planned: Result<Planned, Vec<Bytes>>, done: Freed) -> Step<Freed> {
         match planned {
-            Ok(txn) => {
-                Step::Commit(Commit { txn, done: Some(done), proof: self.keys.owner(self.free.owner) })
-            }
+            Ok(planned) => Step::Commit(Commit::new(planned, Some(done), self.keys.owner(self.free.owner))),
             Err(missing) => Step::read(missing),
         }
     }
@@ -377,7 +378,7 @@ pub fn transaction(
     tombstone: Option<&RunStart>,
     fence: &Fence,
     mode: Mode,
-) -> Result<Planned, BadRecord> {
+) -> Result<Result<Planned, Vec<Bytes>>, BadRecord> {
     let Freeable { owner, record, leases } = freed;
     let mut builder = Builder::new(mode.step(), snapshot);
     fence.guard(&mut builder);
@@ -396,7 +397,7 @@ pub fn transaction(
     if let (Some(start), Some(lease)) = (tombstone, fence.lease()) {
         bury(keys, owner, start, lease, &mut builder)?;
     }
-    Ok(builder.finish())
+    Ok(builder.planned())
 }
 
 /// The reservations of a record, with their bits: those that name `owner` are deleted.

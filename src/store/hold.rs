@@ -6,8 +6,10 @@
 
 use super::builder::{self, BitChanges, Builder};
 use super::change::{Change, Commit, Step};
+use super::drive::{OutOfTime, Stopped};
 use super::fence::Fence;
 use super::keys::{Bytes, Keys, Scope};
+use super::kv::Failure;
 use super::line::Line;
 use super::meta::{self, Emptiness, OutOfService};
 use super::snapshot::{BadRecord, Snapshot};
@@ -61,6 +63,37 @@ pub enum HoldRefused {
     /// Its reservation is there without the owner record, or the other way round.
     #[error("stored state contradicts itself: `metes check` says more")]
     Contradiction,
+}
+
+/// Why an address could not be set aside.
+#[derive(Debug, thiserror::Error)]
+pub enum HoldError {
+    /// By what was read. Nothing was written.
+    #[error(transparent)]
+    Refused(#[from] HoldRefused),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Failure),
+    /// It would be the first write into the prefix, and this etcd is too old.
+    #[error("{0}")]
+    TooOld(String),
+    /// There was no time left.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
+}
+
+impl From<Stopped<HoldMade, HoldRefused>> for HoldError {
+    fn from(stopped: Stopped<HoldMade, HoldRefused>) -> Self {
+        match stopped {
+            Stopped::Refused(why) => why.into(),
+            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => failure.into(),
+            Stopped::TooOld(why) => Self::TooOld(why),
+            Stopped::OutOfTime => OutOfTime.into(),
+            Stopped::Suspect(_) | Stopped::OtherUsed(_) => {
+                unreachable!("without a witness nobody doubts the store")
+            }
+        }
+    }
 }
 
 /// Who holds an address, with the pod if it is known.
@@ -192,8 +225,8 @@ impl Change for Holding<'_> {
         let mut changes = BitChanges::default();
         changes.set(network, *address);
         changes.plan(self.keys, &mut builder);
-        match builder.finish() {
-            Ok(txn) => Ok(Step::Commit(Commit { txn, done: Some(made), proof: self.proof() })),
+        match builder.planned() {
+            Ok(planned) => Ok(Step::Commit(Commit::new(planned, Some(made), self.proof()))),
             Err(missing) => Ok(Step::read(missing)),
         }
     }

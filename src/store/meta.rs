@@ -93,6 +93,7 @@ pub fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder
     if seen.knows(&key) && seen.entry(&key).is_none() {
         keys.allocations().into_iter().for_each(|prefix| builder.empty(prefix));
         builder.put(key, first.encode());
+        builder.effects.founds = true;
     }
 }
 

@@ -1,7 +1,8 @@
 //! The store: keys, transactions as values, and the etcd that carries them out.
 //!
 //! - [`keys`], [`txn`], [`snapshot`]: what is asked, and what was found; pure.
-//! - [`builder`]: transactions that change what is held, built from what was read; pure.
+//! - [`builder`]: transactions that change what is held, built from what was read; [`effects`]: what they do for
+//! others; pure.
 //! - [`change`]: what a change decides; [`allot`] (ADD, of an [`ask`]), [`free`] and [`hold`] are three; pure.
 //! - [`drive`]: the one way in which a change is carried out, with [`first`], [`ticket`], [`fence`] and [`settle`];
 //!   [`release`] drives frees.
@@ -25,6 +26,7 @@ pub mod certificate;
 pub mod change;
 pub mod cooling;
 pub mod drive;
+pub mod effects;
 pub mod etcd;
 #[cfg(feature = "failpoints")]
 pub mod failing;
@@ -36,6 +38,7 @@ pub mod handshake;
 pub mod hold;
 pub mod keys;
 pub mod known;
+pub mod known_pool;
 pub mod kv;
 pub mod line;
 pub mod memory;
@@ -52,9 +55,11 @@ mod refused;
 pub mod release;
 pub mod repair;
 pub mod request;
+mod resolved;
 pub mod session;
 pub mod settle;
 pub mod snapshot;
+pub mod source;
 pub mod ticket;
 pub mod tls;
 pub mod tried;

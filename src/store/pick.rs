@@ -1,18 +1,18 @@
-//! Which free addresses an ADD takes, by what was read. Pure. A run decides with it for itself, and the run at the head
-//! of a queue for those behind it.
+//! The free addresses that an ADD takes, by what was read. Pure. A run decides with it for itself, and the run at the
+//! head of a queue for those behind it.
 
 use std::collections::BTreeSet;
 
-use super::ask::{Ask, need_key};
 use super::builder;
 use super::keys::{Key, Keys, NetworkAddress};
 use super::refused::{Halt, Refused, require};
+use super::resolved::{Resolved, need_key};
 use super::snapshot::{BadRecord, Snapshot};
 use crate::pool::choose::{Choice, Refusal, choose};
 use crate::pool::record::Undecodable;
 use crate::pool::{Addr, Bits, Need, NetworkName, Page, View};
 
-/// What picking comes to.
+/// The end of picking.
 pub(super) enum Picked {
     /// These addresses are free.
     Addresses(Picks),
@@ -42,7 +42,7 @@ impl Picks {
 /// One ADD, and what was read.
 #[derive(Clone, Copy)]
 pub(super) struct Picking<'a> {
-    pub(super) ask: &'a Ask,
+    pub(super) asked: &'a Resolved<'a>,
     pub(super) keys: &'a Keys,
     pub(super) snapshot: &'a Snapshot,
 }
@@ -50,17 +50,12 @@ pub(super) struct Picking<'a> {
 impl Picking<'_> {
     /// Picks free addresses from the pages that are known.
     pub(super) fn pick(&self) -> Result<Picked, Halt> {
-        require(self.snapshot, self.ask.cursor_keys(self.keys))?;
-        let wishes = self.ask.wishes(self.keys, self.snapshot);
+        require(self.snapshot, self.asked.cursor_keys(self.keys))?;
+        let wishes = self.asked.wishes(self.keys, self.snapshot);
         let mut view = View::default();
         let mut needs = BTreeSet::new();
-        let pinned: Vec<NetworkAddress> = self
-            .ask
-            .wanted
-            .statics
-            .iter()
-            .filter_map(|held| Some((held.network.clone()?, Addr::from(held.address))))
-            .collect();
+        let pinned: Vec<NetworkAddress> =
+            self.asked.pinned().map(|(network, address)| (network.clone(), address)).collect();
         self.pin(&pinned, &mut view, &mut needs)?;
         self.refuse_cooling()?;
         loop {
@@ -71,7 +66,8 @@ impl Picking<'_> {
                     return Ok(Picked::Full { set });
                 }
                 Choice::Refused { set, address, why } => {
-                    let network = self.ask.wanted.sets[set]
+                    let network = self.asked.sets()[set]
+                        .set
                         .covers(address)
                         .map_or_else(NetworkName::default, |range| range.network().clone());
                     return Err(self.refuse((network, address), why));
@@ -109,11 +105,11 @@ impl Picking<'_> {
 
     /// An address that is asked for may be cooling. Its bit does not tell.
     fn refuse_cooling(&self) -> Result<(), Halt> {
-        require(self.snapshot, self.ask.cooling_keys(self.keys).collect())?;
+        require(self.snapshot, self.asked.cooling_keys(self.keys).collect())?;
         let is_cooling = |(network, address): &(&NetworkName, Addr)| {
             self.snapshot.entry(&self.keys.cooling(network, *address)).is_some()
         };
-        match self.ask.named_addresses().find(is_cooling) {
+        match self.asked.named_addresses().find(is_cooling) {
             None => Ok(()),
             Some((network, address)) => Err(Halt::Refuse(Refused::Cooling(address, network.clone()))),
         }

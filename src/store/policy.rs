@@ -117,13 +117,44 @@ pub struct Policy<'a> {
 }
 
 impl Policy<'_> {
-    /// Of setting addresses aside, for so long or without an end. It has no fence: see [`super::hold`].
+    /// An ADD. Where nobody queues, each of its commits writes `fence`.
     #[must_use]
-    pub fn of_holds(time: Option<Duration>, until: Instant) -> Self {
+    pub fn add(fence: Bytes, until: Instant) -> Self {
+        let policy = Self::of(FencePolicy::LeaseOrTicket(fence), LeaseUse::Always, until);
+        Self { tickets: TicketLease::Own(None), ..policy }
+    }
+
+    /// A free, which may put a tombstone.
+    #[must_use]
+    pub fn free(puts_tombstone: bool, until: Instant) -> Self {
+        let used = if puts_tombstone { LeaseUse::Always } else { LeaseUse::ForTicket };
+        let mut policy = Self::of(FencePolicy::Nothing, used, until);
+        if puts_tombstone {
+            (policy.lease.ttl, policy.tickets) = (limits::TOMBSTONE_TTL, TicketLease::Own(None));
+        }
+        policy
+    }
+
+    /// A claim of addresses that are in use already (adopt, import).
+    #[must_use]
+    pub fn claim(until: Instant) -> Self {
+        Self::of(FencePolicy::Ticket, LeaseUse::ForTicket, until)
+    }
+
+    /// A hold, for so long or without an end. It has no fence: see [`super::hold`].
+    #[must_use]
+    pub fn hold(time: Option<Duration>, until: Instant) -> Self {
         let used = if time.is_some() { LeaseUse::Always } else { LeaseUse::ForTicket };
+        let mut policy = Self::of(FencePolicy::Nothing, used, until);
+        policy.lease.ttl = time.unwrap_or(policy.lease.ttl);
+        policy
+    }
+
+    /// A run that nobody has left anything for, and that knows nothing.
+    fn of(fencing: FencePolicy, used: LeaseUse, until: Instant) -> Self {
         Self {
-            fencing: FencePolicy::Nothing,
-            lease: LeasePolicy { used, ttl: time.unwrap_or(limits::LEASE_TTL), shared: None },
+            fencing,
+            lease: LeasePolicy { used, ttl: limits::LEASE_TTL, shared: None },
             tickets: TicketLease::OfCommits,
             is_crowded: false,
             wait_until: until,

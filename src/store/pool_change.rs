@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use super::builder::Builder;
 use super::keys::{Key, Keys};
+use super::known_pool::decode_pool;
 use super::meta::{self, OutOfService};
-use super::pools::decode_pool;
 use super::snapshot::{BadRecord, Snapshot};
 use super::txn::{Entry, Reply, Txn};
 use crate::pool::auto::{AutoPool, auto_pools};

@@ -1,111 +1,41 @@
-//! What an ADD from pools asks for, by what the pools say. Pure.
+//! The pools of an ADD, and the ranges that they give it. Pure.
 //!
 //! A pool is read like all else that a decision relies on, and every commit compares it. So no address is given by a
 //! text that has been replaced: not by a head that serves others, and not by a first commit that was planned on a hint.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::keys::{Bytes, Keys, Scope, digest_hex};
+use super::known_pool::{DecodedPools, KnownPool, open_set};
 use super::snapshot::{BadRecord, Snapshot};
+use super::source::{Full, Source, SourceSet};
 use crate::pool::auto::{AutoPool, chosen};
 use crate::pool::definition::{PoolDefinition, PoolRoute, RangeState};
 use crate::pool::dns::PoolDns;
 use crate::pool::names::PoolName;
-use crate::pool::record::{FromPool, Held, PoolChanges, PoolRecord, Record, Undecodable};
+use crate::pool::record::{FromPool, Held};
 use crate::pool::selector::Facts;
-use crate::pool::{Addr, NetworkName, Order, POOLS_MAX, PoolElement, PoolsWanted, RangeSet, Wanted, place};
+use crate::pool::{Addr, NetworkName, Order, POOLS_MAX, PoolElement, PoolsWanted, place};
 
-/// The pools of one ADD.
-#[derive(Debug, Clone)]
-pub struct AskedPools {
-    /// What the configuration asks of them.
-    pub wanted: PoolsWanted,
-    /// The pools as they were read.
+/// The pools of one ADD, as they were read.
+#[derive(Debug, Default)]
+pub struct ReadPools {
+    /// As the configuration asks for them, with the pools that `auto` has chosen.
+    wanted: PoolsWanted,
     known: BTreeMap<PoolName, Rc<KnownPool>>,
-    /// Why they give no address.
-    pub(super) refused: Option<PoolRefused>,
 }
 
-/// What pools add to a result besides addresses.
+/// The sets that the pools of one ADD give, one for each element, and the order of allocation; or why they give none.
+type GivenSets = Result<(Vec<SourceSet>, Order), PoolRefused>;
+
+/// The part of a result that pools add besides addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PoolResult {
     /// Routes.
     pub routes: Vec<PoolRoute>,
     /// DNS.
     pub dns: PoolDns,
-}
-
-/// A pool as it was read.
-#[derive(Debug)]
-struct KnownPool {
-    /// The stored record.
-    text: Vec<u8>,
-    definition: PoolDefinition,
-    /// The ranges that addresses are given from; none if no range is open.
-    open: Option<RangeSet>,
-}
-
-/// Reads a stored pool. Its record must have the name of its key.
-///
-/// # Errors
-/// [`BadRecord`] if it does not decode.
-pub fn decode_pool(name: &PoolName, key: &[u8], record: &[u8]) -> Result<PoolDefinition, BadRecord> {
-    let bad = |why| BadRecord { key: String::from_utf8_lossy(key).into_owned(), why };
-    let PoolRecord { definition, .. } = PoolRecord::decode(record).map_err(bad)?;
-    if definition.pool != *name {
-        let reason = format!("it is named {}", definition.pool);
-        return Err(bad(Undecodable::Malformed { kind: PoolRecord::KIND, reason }));
-    }
-    Ok(definition)
-}
-
-/// The open ranges without these gateways; none if there is none.
-fn open_set(pool: &PoolDefinition, never: &[IpAddr]) -> Option<RangeSet> {
-    RangeSet::new(pool.open_ranges(never).ok()?).ok()
-}
-
-/// Pools that a run has decoded already. It decides several times on the same texts, which may have hundreds of ranges.
-#[derive(Debug, Default)]
-pub struct DecodedPools {
-    pools: RefCell<BTreeMap<PoolName, Rc<KnownPool>>>,
-    /// The stored record, and the pools that `auto` may choose by it.
-    auto: RefCell<(Vec<u8>, Rc<[AutoPool]>)>,
-}
-
-impl DecodedPools {
-    /// The pool of this name; none if it does not exist.
-    fn read(
-        &self,
-        keys: &Keys,
-        seen: &Snapshot,
-        name: &PoolName,
-    ) -> Result<Option<Rc<KnownPool>>, BadRecord> {
-        let key = keys.pool(name);
-        let Some(entry) = seen.entry(&key) else { return Ok(None) };
-        if let Some(known) = self.pools.borrow().get(name).filter(|known| known.text == entry.value) {
-            return Ok(Some(known.clone()));
-        }
-        let definition = decode_pool(name, &entry.key, &entry.value)?;
-        let open = open_set(&definition, &[]);
-        let known = Rc::new(KnownPool { text: entry.value.clone(), definition, open });
-        self.pools.borrow_mut().insert(name.clone(), known.clone());
-        Ok(Some(known))
-    }
-
-    /// The pools that `auto` may choose.
-    fn auto(&self, keys: &Keys, seen: &Snapshot) -> Result<Rc<[AutoPool]>, BadRecord> {
-        let key = keys.pool_changes();
-        let Some(entry) = seen.entry(&key) else { return Ok(Rc::default()) };
-        let mut known = self.auto.borrow_mut();
-        if known.0 != entry.value {
-            let changes = seen.record::<PoolChanges>(&key)?;
-            *known = (entry.value.clone(), changes.map(|changes| changes.auto).unwrap_or_default().into());
-        }
-        Ok(known.1.clone())
-    }
 }
 
 /// Why pools give no address.
@@ -141,51 +71,103 @@ pub enum PoolRefused {
     Bad(BadRecord),
 }
 
-impl AskedPools {
-    /// The element whose next pool may give what the present one does not; none if there is no other pool.
-    pub(super) fn full_element(&self) -> Option<usize> {
-        let has_next = |element: &usize| self.has_next(*element);
-        match self.refused.as_ref()? {
-            PoolRefused::Closed { element } => Some(*element),
-            PoolRefused::NotAllowed { element, .. } => Some(*element).filter(has_next),
-            PoolRefused::Outside(_) | PoolRefused::NotOpen(..) => {
-                (0..self.wanted.elements.len()).find(has_next)
-            }
-            PoolRefused::Missing(_)
-            | PoolRefused::ForNobody(_)
-            | PoolRefused::NotOnNode(_)
-            | PoolRefused::TooMany(_)
-            | PoolRefused::Bad(_) => None,
-        }
-    }
+/// Under which name a node remembers what `auto` chooses by; none without `auto`. No queue has it.
+pub(super) fn auto_scope(wanted: &PoolsWanted) -> Option<Scope> {
+    wanted.has_auto().then(|| Scope::stored("pools,@auto").ok())?
+}
 
-    /// Whether there is another pool for an element.
-    pub(super) fn has_next(&self, element: usize) -> bool {
-        self.wanted.elements.get(element).is_some_and(PoolElement::has_next)
-    }
+/// Under which name a node remembers the texts of these pools. No queue has it.
+pub(super) fn texts_scope(wanted: &PoolsWanted) -> Option<Scope> {
+    let names: Vec<&str> = wanted.names().map(PoolName::as_str).collect();
+    Scope::stored(&format!("pools,@{}", digest_hex(names.join("/").as_bytes()))).ok()
+}
 
-    /// Pools that were not read yet.
-    #[must_use]
-    pub fn new(wanted: PoolsWanted) -> Self {
-        Self { wanted, known: BTreeMap::new(), refused: None }
-    }
+/// The keys of all pools that may be used, and of what `auto` chooses them by.
+pub(super) fn pool_keys(wanted: &PoolsWanted, keys: &Keys) -> Vec<Bytes> {
+    let changes = wanted.has_auto().then(|| keys.pool_changes());
+    changes.into_iter().chain(wanted.names().map(|name| keys.pool(name))).collect()
+}
 
-    /// The same as the pools are by what was read, and the ranges that they have; none if they give nothing.
+/// The same with the pools that `auto` chooses by what was read, and why it chooses none.
+///
+/// # Errors
+/// The keys that it is judged by, if they were not read yet.
+pub(super) fn choose(
+    wanted: &PoolsWanted,
+    keys: &Keys,
+    seen: &Snapshot,
+    facts: Facts<'_>,
+    decoded: &DecodedPools,
+) -> Result<(PoolsWanted, Option<PoolRefused>), Vec<Bytes>> {
+    let mut with_names = wanted.clone();
+    if !wanted.has_auto() {
+        return Ok((with_names, None));
+    }
+    if !seen.knows(&keys.pool_changes()) {
+        return Err(unread(wanted, keys, seen));
+    }
+    let auto = decoded.auto(keys, seen).map_err(PoolRefused::Bad);
+    let (names, refused) = match auto.and_then(|auto| names_for(wanted, &auto, facts)) {
+        Ok(names) => (names, None),
+        Err(why) => (Vec::new(), Some(why)),
+    };
+    for element in with_names.elements.iter_mut().filter(|element| element.auto) {
+        element.names.clone_from(&names);
+    }
+    Ok((with_names, refused))
+}
+
+fn names_for(
+    wanted: &PoolsWanted,
+    auto: &[AutoPool],
+    facts: Facts<'_>,
+) -> Result<Vec<PoolName>, PoolRefused> {
+    let mut names = chosen(auto, facts);
+    let Some(first) = names.first().cloned() else {
+        return Err(PoolRefused::ForNobody(facts.to_string()));
+    };
+    if let Some(allowed) = &wanted.allowed {
+        names.retain(|name| allowed.contains(name));
+    }
+    match names.len() {
+        0 => Err(PoolRefused::NotOnNode(first)),
+        1..=POOLS_MAX => Ok(names),
+        many => Err(PoolRefused::TooMany(many)),
+    }
+}
+
+/// The keys that must be read before the pools say what they give. Those of pools that `auto` has chosen are read
+/// together with what it has chosen them by: one that was read before that may have been made or deleted since.
+fn unread(wanted: &PoolsWanted, keys: &Keys, seen: &Snapshot) -> Vec<Bytes> {
+    let all = pool_keys(wanted, keys);
+    let changes = keys.pool_changes();
+    let has_auto = wanted.has_auto();
+    let since = if has_auto { seen.mod_revision(&changes).min(seen.read_at(&changes)) } else { 0 };
+    let is_unread = |key: &Bytes| !seen.knows_since(key, since);
+    match all.iter().any(is_unread) {
+        true if has_auto => all,
+        _ => all.into_iter().filter(is_unread).collect(),
+    }
+}
+
+impl ReadPools {
+    /// The pools as they are by what was read, and what they give.
     ///
     /// # Errors
     /// The keys of the pools that were not read yet.
     pub(super) fn read(
-        &self,
+        wanted: &PoolsWanted,
         keys: &Keys,
         seen: &Snapshot,
         facts: Facts<'_>,
         decoded: &DecodedPools,
-    ) -> Result<(Self, Option<Wanted>), Vec<Bytes>> {
-        let (mut read, mut refused) = self.choose(keys, seen, facts, decoded)?;
-        let unread = read.unread(keys, seen);
+    ) -> Result<(Self, GivenSets), Vec<Bytes>> {
+        let (wanted, mut refused) = choose(wanted, keys, seen, facts, decoded)?;
+        let unread = unread(&wanted, keys, seen);
         if !unread.is_empty() {
             return Err(unread);
         }
+        let mut read = Self { wanted, known: BTreeMap::new() };
         for name in read.wanted.names() {
             match decoded.read(keys, seen, name) {
                 Ok(Some(pool)) => _ = read.known.insert(name.clone(), pool),
@@ -196,53 +178,32 @@ impl AskedPools {
             }
         }
         read.pass_over(facts);
-        let wanted = refused.map_or_else(|| read.fold(facts), Err);
-        read.refused = wanted.as_ref().err().cloned();
-        Ok((read, wanted.ok()))
+        let given = refused.map_or_else(|| read.give(facts), Err);
+        Ok((read, given))
     }
 
-    /// The same with the pools that `auto` chooses by what was read, and why it chooses none.
-    ///
-    /// # Errors
-    /// The keys that it is judged by, if they were not read yet.
-    pub(super) fn choose(
-        &self,
-        keys: &Keys,
-        seen: &Snapshot,
-        facts: Facts<'_>,
-        decoded: &DecodedPools,
-    ) -> Result<(Self, Option<PoolRefused>), Vec<Bytes>> {
-        let mut chosen = Self::new(self.wanted.clone());
-        if !self.wanted.has_auto() {
-            return Ok((chosen, None));
-        }
-        if !seen.knows(&keys.pool_changes()) {
-            return Err(self.unread(keys, seen));
-        }
-        let auto = decoded.auto(keys, seen).map_err(PoolRefused::Bad);
-        let (names, refused) = match auto.and_then(|auto| self.names_for(&auto, facts)) {
-            Ok(names) => (names, None),
-            Err(why) => (Vec::new(), Some(why)),
-        };
-        for element in chosen.wanted.elements.iter_mut().filter(|element| element.auto) {
-            element.names.clone_from(&names);
-        }
-        Ok((chosen, refused))
+    /// A pool that gives nothing because it has no open range, or nothing for whoever asks while the next one may.
+    pub(super) fn gives_nothing(&self, why: &PoolRefused) -> Option<Full> {
+        let has_next = |element: &usize| self.has_next(*element);
+        let element = match why {
+            PoolRefused::Closed { element } => Some(*element),
+            PoolRefused::NotAllowed { element, .. } => Some(*element).filter(has_next),
+            PoolRefused::Outside(_) | PoolRefused::NotOpen(..) => {
+                (0..self.wanted.elements.len()).find(has_next)
+            }
+            PoolRefused::Missing(_)
+            | PoolRefused::ForNobody(_)
+            | PoolRefused::NotOnNode(_)
+            | PoolRefused::TooMany(_)
+            | PoolRefused::Bad(_) => None,
+        }?;
+        let pool = self.known.get(self.wanted.elements.get(element)?.name()?)?.clone();
+        Some(Full::Pool { element, pool, open: None, has_next: self.has_next(element) })
     }
 
-    fn names_for(&self, auto: &[AutoPool], facts: Facts<'_>) -> Result<Vec<PoolName>, PoolRefused> {
-        let mut names = chosen(auto, facts);
-        let Some(first) = names.first().cloned() else {
-            return Err(PoolRefused::ForNobody(facts.to_string()));
-        };
-        if let Some(allowed) = &self.wanted.allowed {
-            names.retain(|name| allowed.contains(name));
-        }
-        match names.len() {
-            0 => Err(PoolRefused::NotOnNode(first)),
-            1..=POOLS_MAX => Ok(names),
-            many => Err(PoolRefused::TooMany(many)),
-        }
+    /// True if there is another pool for an element.
+    pub(super) fn has_next(&self, element: usize) -> bool {
+        self.wanted.elements.get(element).is_some_and(PoolElement::has_next)
     }
 
     /// Leaves out pools that `auto` has chosen and that do not allow whoever asks, if one does. Every change of a pool
@@ -261,24 +222,9 @@ impl AskedPools {
         }
     }
 
-    /// The keys that must be read before the pools say what they give. Those of pools that `auto` has chosen are read
-    /// together with what it has chosen them by: one that was read before that may have been made or deleted since.
-    fn unread(&self, keys: &Keys, seen: &Snapshot) -> Vec<Bytes> {
-        let all = self.keys(keys);
-        let changes = keys.pool_changes();
-        let has_auto = self.wanted.has_auto();
-        let since = if has_auto { seen.mod_revision(&changes).min(seen.read_at(&changes)) } else { 0 };
-        let is_unread = |key: &Bytes| !seen.knows_since(key, since);
-        match all.iter().any(is_unread) {
-            true if has_auto => all,
-            _ => all.into_iter().filter(is_unread).collect(),
-        }
-    }
-
     /// The keys of all pools that may be used, and of what `auto` chooses them by.
     pub(super) fn keys(&self, keys: &Keys) -> Vec<Bytes> {
-        let changes = self.wanted.has_auto().then(|| keys.pool_changes());
-        changes.into_iter().chain(self.wanted.names().map(|name| keys.pool(name))).collect()
+        pool_keys(&self.wanted, keys)
     }
 
     /// The keys that a commit relies on, each once: of the pools that are used, and of what `auto` chooses them by.
@@ -286,19 +232,6 @@ impl AskedPools {
         let changes = self.wanted.has_auto().then(|| keys.pool_changes());
         let used = self.used().map(|name| keys.pool(name));
         changes.into_iter().chain(used).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// Under which name a node remembers the texts of these pools. No queue has it.
-    #[must_use]
-    pub fn scope(&self) -> Option<Scope> {
-        let names: Vec<&str> = self.wanted.names().map(PoolName::as_str).collect();
-        Scope::stored(&format!("pools,@{}", digest_hex(names.join("/").as_bytes()))).ok()
-    }
-
-    /// Under which name a node remembers what `auto` chooses by. No queue has it.
-    #[must_use]
-    pub fn auto_scope(&self) -> Option<Scope> {
-        self.wanted.has_auto().then(|| Scope::stored("pools,@auto").ok())?
     }
 
     /// The pools that addresses are taken from, one for each, in result order.
@@ -313,8 +246,8 @@ impl AskedPools {
         pools_of(held).into_iter().filter(is_unused).cloned().collect()
     }
 
-    /// What the pools that these addresses are from add to the result, as they are now. `unused` are those of
-    /// [`AskedPools::unused`] that exist.
+    /// The part of a result that the pools of these addresses add, as they are now. `unused` are those of
+    /// [`ReadPools::unused`] that exist.
     #[must_use]
     pub fn in_result(&self, held: &[Held], unused: &[PoolDefinition]) -> PoolResult {
         let definition =
@@ -325,12 +258,6 @@ impl AskedPools {
             result.dns.join(&pool.dns);
         }
         result
-    }
-
-    /// The pool that the address of an element is taken from.
-    #[must_use]
-    pub fn of_element(&self, element: usize) -> Option<&PoolDefinition> {
-        self.definition(self.wanted.elements.get(element)?.name()?)
     }
 
     fn definition(&self, name: &PoolName) -> Option<&PoolDefinition> {
@@ -346,7 +273,7 @@ impl AskedPools {
         self.definitions().map(|pool| &pool.network)
     }
 
-    /// Whether an owner may keep these addresses: each is from a pool of its element, or lies in a range of one, and
+    /// True if an owner may keep these addresses: each is from a pool of its element, or lies in a range of one, and
     /// those that are asked for are among them. Of `auto` it may be from any pool: whom a pool is for may have changed
     /// since.
     pub(super) fn fits(&self, addresses: &[Held]) -> bool {
@@ -359,18 +286,12 @@ impl AskedPools {
             && self.wanted.requests.iter().all(|asked| addresses.iter().any(|held| held.address == *asked))
     }
 
-    /// Whether no range of the pools has this address as its gateway.
+    /// True if no range of the pools has this address as its gateway.
     pub(super) fn is_no_gateway(&self, held: &Held) -> bool {
         !self.definitions().any(|pool| {
             held.network.as_ref() == Some(&pool.network)
                 && pool.ranges.iter().any(|range| range.gateway == Some(held.address))
         })
-    }
-
-    /// An address that the pool of this element gives now, with what that says of it.
-    pub(super) fn give(&self, element: usize, held: Held) -> Held {
-        let pool = self.of_element(element).and_then(|pool| FromPool::of(&[pool], &held));
-        Held { pool, ..held }
     }
 
     /// An address that an owner keeps. If a configuration's own range has given it, one of the element's pools has it
@@ -384,18 +305,18 @@ impl AskedPools {
         Held { pool, ..held }
     }
 
-    /// What the first of these pools that has the address says of it.
+    /// The first of these pools that has the address, with its prefix length and gateway.
     fn gave(&self, names: &[PoolName], held: &Held) -> Option<FromPool> {
         FromPool::of(&names.iter().filter_map(|name| self.definition(name)).collect::<Vec<_>>(), held)
     }
 
     /// The range sets of the pools that are used. The order of allocation is the first pool's, unless one is asked for.
-    fn fold(&self, facts: Facts<'_>) -> Result<Wanted, PoolRefused> {
-        let mut sets = Vec::new();
+    fn give(&self, facts: Facts<'_>) -> GivenSets {
+        let (mut sets, mut sources) = (Vec::new(), Vec::new());
         let mut order = self.wanted.order;
         for (element, name) in self.used().enumerate() {
-            let KnownPool { definition: pool, open, .. } =
-                &**self.known.get(name).ok_or_else(|| PoolRefused::Missing(name.clone()))?;
+            let known = self.known.get(name).ok_or_else(|| PoolRefused::Missing(name.clone()))?;
+            let KnownPool { definition: pool, open, .. } = &**known;
             if let Some(why) = pool.refuses(facts) {
                 return Err(PoolRefused::NotAllowed { element, name: name.clone(), why });
             }
@@ -404,12 +325,14 @@ impl AskedPools {
                 never => open_set(pool, never),
             };
             sets.push(open.ok_or(PoolRefused::Closed { element })?);
+            sources.push(Source::Pool(known.clone()));
             order = order.or(Some(pool.order()));
         }
         let requests = self.wanted.requests.iter().map(|&ip| Addr::from(ip));
         let requests = place(requests, &sets).map_err(|address| self.refuse(address))?;
-        let order = order.unwrap_or(Order::Next);
-        Ok(Wanted { sets, requests, order, ..Wanted::lowest_of(Vec::new()) })
+        let sets = sets.into_iter().zip(requests).zip(sources);
+        let sets = sets.map(|((set, request), source)| SourceSet { set, request, source }).collect();
+        Ok((sets, order.unwrap_or(Order::Next)))
     }
 
     /// Why no pool gives an address that was asked for.

@@ -66,22 +66,13 @@ pub enum FoundingError {
     Failed(Failure),
     /// This etcd is too old.
     TooOld(String),
-    /// This machine has used another store, in words: its host file may name the wrong one now.
-    OtherUsed(String),
 }
 
-/// Whether a store may be founded here: by etcd's version, and by another store that this machine has used, if there is
-/// one. This is asked before the first write into a prefix, not in each run.
+/// Asks by etcd's version whether a store may be founded here: before the first write into a prefix, not in each run.
 ///
 /// # Errors
 /// [`FoundingError`]
-pub async fn may_found<K: Kv>(
-    session: Session<'_, K>,
-    other_store: Option<&String>,
-) -> Result<(), FoundingError> {
-    if let Some(other) = other_store {
-        return Err(FoundingError::OtherUsed(other.clone()));
-    }
+pub async fn may_found<K: Kv>(session: Session<'_, K>) -> Result<(), FoundingError> {
     let about = session.kv.about(session.until).await.map_err(FoundingError::Failed)?;
     about.too_old().map_or(Ok(()), |text| Err(FoundingError::TooOld(text)))
 }

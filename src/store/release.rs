@@ -3,12 +3,12 @@
 use tokio::time::Instant;
 
 use super::cooling::CoolingLeases;
-use super::drive::{Driver, Stopped};
+use super::drive::{Driver, OutOfTime, Stopped};
 use super::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use super::keys::{LeaseId, Scope};
 use super::known::HighWater;
 use super::kv::{Failure, Kv};
-use super::policy::{FencePolicy, LeasePolicy, LeaseUse, Policy, SharedLease, TicketLease, Witness};
+use super::policy::{Policy, SharedLease, TicketLease, Witness};
 use super::session::Session;
 use super::snapshot::{BadRecord, Snapshot};
 use crate::limits;
@@ -23,6 +23,9 @@ pub enum FreeError {
     /// A record does not decode. What cannot be read is never freed.
     #[error(transparent)]
     Bad(#[from] BadRecord),
+    /// There was no time left.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
 }
 
 /// Why a run of a node has not freed an owner.
@@ -118,7 +121,7 @@ fn as_judged_by_nobody(freed: Result<(Freed, Left), NotFreed>) -> Result<Freed, 
     match freed {
         Ok((freed, _)) => Ok(freed),
         Err(NotFreed::Failed(failed)) => Err(failed),
-        Err(suspect @ NotFreed::Suspect(_)) => Err(Failure::Unknown(suspect.to_string()).into()),
+        Err(NotFreed::Suspect(_)) => unreachable!("without a witness nobody doubts the store"),
     }
 }
 
@@ -216,32 +219,24 @@ fn policy<'a, K>(
     (hints, witness): (FreeHints, Option<Witness<'a>>),
 ) -> Policy<'a> {
     let rest = session.until.saturating_duration_since(Instant::now());
-    let (used, ttl, tickets) = match free.tombstone {
-        Some(_) => (LeaseUse::Always, limits::TOMBSTONE_TTL, TicketLease::Own(hints.tickets)),
-        None => (LeaseUse::ForTicket, limits::LEASE_TTL, TicketLease::OfCommits),
-    };
+    let wait_until = session.until - limits::DEL_RESERVE.min(rest);
+    let mut policy = Policy::free(free.tombstone.is_some(), wait_until);
     let shared = |id| SharedLease { id, stands: Some(limits::TOMBSTONE_STANDS) };
-    Policy {
-        fencing: FencePolicy::Nothing,
-        lease: LeasePolicy { used, ttl, shared: hints.lease.map(shared) },
-        tickets,
-        is_crowded: hints.is_crowded,
-        wait_until: session.until - limits::DEL_RESERVE.min(rest),
-        witness,
-        remembered: None,
-        is_wanted: &|| true,
+    policy.lease.shared = hints.lease.map(shared);
+    if let TicketLease::Own(lease) = &mut policy.tickets {
+        *lease = hints.tickets;
     }
+    Policy { is_crowded: hints.is_crowded, witness, ..policy }
 }
 
 impl From<Stopped<Freed, BadRecord>> for NotFreed {
     fn from(stopped: Stopped<Freed, BadRecord>) -> Self {
-        let unknown = |text: &str| FreeError::Store(Failure::Unknown(text.to_owned())).into();
         match stopped {
             Stopped::Refused(bad) => FreeError::Bad(bad).into(),
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure).into(),
-            Stopped::OutOfTime => unknown("the time for this free is over"),
+            Stopped::OutOfTime => FreeError::from(OutOfTime).into(),
             Stopped::Suspect(epoch) => NotFreed::Suspect(epoch),
-            Stopped::TooOld(_) | Stopped::OtherUsed(_) => unknown("a free makes no meta"),
+            Stopped::TooOld(_) | Stopped::OtherUsed(_) => unreachable!("a free founds no store"),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::pool::cooldown::{Cooldown, CooldownTime};
 use crate::pool::definition::is_default;
 use crate::pool::names::PodUid;
 use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION};
-use crate::pool::{PoolsWanted, RangeSet, Wanted};
+use crate::pool::{PoolsWanted, RangeSet, RangesWanted, Wanted};
 
 /// The version of the requests that this program writes and decides.
 const REQUEST_VERSION: u32 = 1;
@@ -101,22 +101,25 @@ impl TicketRecord {
     #[must_use]
     pub fn asking(ask: &Ask, epoch: u64) -> Self {
         let bare = Self::of(ask.owner.clone());
-        let Wanted { sets, requests, statics, order, cooldown } = &ask.wanted;
-        let names_addresses =
-            requests.iter().any(Option::is_some) || statics.iter().any(|held| held.network.is_some());
-        let pools = ask.pools.as_ref().map(|pools| &pools.wanted);
-        let of_pools = pools.is_some_and(PoolsWanted::is_servable);
-        if names_addresses || sets.is_empty() && !of_pools {
-            return bare;
-        }
+        let names_one = |ranges: &RangesWanted| {
+            let is_reserved = |held: &Held| held.network.is_some();
+            ranges.requests.iter().any(Option::is_some) || ranges.statics.iter().any(is_reserved)
+        };
+        let (ranges, pools) = match &ask.wanted {
+            Wanted::Ranges(ranges) if ranges.sets.is_empty() || names_one(ranges) => return bare,
+            Wanted::Pools(pools) if !pools.is_servable() => return bare,
+            Wanted::Ranges(ranges) => (ranges.clone(), None),
+            Wanted::Pools(pools) => (RangesWanted::lowest_of(Vec::new()), Some(pools.clone())),
+        };
+        let RangesWanted { sets, requests: _, statics, order, cooldown } = ranges;
         let RunStamp { start, machine, created_at, .. } = &ask.stamp;
         let request = AddRequest {
             v: REQUEST_VERSION,
             epoch,
-            sets: sets.clone(),
-            pools: pools.cloned(),
+            sets,
+            pools,
             order: order.name().to_owned(),
-            statics: statics.clone(),
+            statics,
             cooldown_s: cooldown.time.seconds(),
             start: start.clone(),
             machine: machine.clone(),
@@ -173,17 +176,18 @@ impl TicketRecord {
         // What it does if the range is full is for the run itself.
         let cooldown = Cooldown { time: CooldownTime::of_seconds(cooldown_s), ..Cooldown::default() };
         let order = Order::named(&order)?;
-        let wanted = Wanted { requests: vec![None; sets.len()], sets, statics, order, cooldown };
+        let wanted = match pools {
+            Some(pools) if pools.is_servable() && sets.is_empty() && statics.is_empty() => pools.into(),
+            Some(_) => return None,
+            None => {
+                let requests = vec![None; sets.len()];
+                Wanted::Ranges(RangesWanted { sets, requests, statics, order, cooldown })
+            }
+        };
         // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
         let store_id = String::new();
         let stamp = RunStamp { start, machine, store_id, created_at: at };
-        let has_ranges = !wanted.sets.is_empty() || !wanted.statics.is_empty();
         let ask = Ask::new(self.owner, labels, wanted, stamp);
-        let ask = match pools {
-            Some(pools) if pools.is_servable() && !has_ranges => ask.from_pools(pools),
-            Some(_) => return None,
-            None => ask,
-        };
         Some(Asked::Add(Box::new(ask), epoch))
     }
 }
@@ -196,7 +200,8 @@ mod tests {
     fn ask() -> Ask {
         let v4 = host_local("10.0.0.0/24").to("10.0.0.200").exclude(&["10.0.0.16/28"]).network("blue");
         let v6 = cidr("fd00::/64").bounds("fd00::1", "fd00::ffff").network("blue");
-        let wanted = Wanted { order: Order::Spread, ..Wanted::lowest_of(vec![set([v4]), set([v6])]) };
+        let sets = vec![set([v4]), set([v6])];
+        let wanted = RangesWanted { order: Order::Spread, ..RangesWanted::lowest_of(sets) };
         let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
         let stamp = RunStamp {
             start: RunStart { boot: "b".into(), ns: 5 },
@@ -209,12 +214,12 @@ mod tests {
 
     #[test]
     fn a_request_comes_back_as_it_was_asked() {
-        let ask = ask();
+        let mut ask = ask();
         let stored = TicketRecord::asking(&ask, 3).encode();
         let asked = TicketRecord::decode(&stored).expect("decodes").asked();
-        let Some(Asked::Add(asked, 3)) = asked else { panic!("another request: {asked:?}") };
-        assert_eq!(asked.wanted.sets, ask.wanted.sets);
-        assert_eq!(asked.scope(), ask.scope());
+        let Some(Asked::Add(mut asked, 3)) = asked else { panic!("another request: {asked:?}") };
+        assert_eq!(asked.ranges().sets, ask.ranges().sets);
+        assert_eq!(asked.ranges().order, ask.ranges().order);
         assert_eq!((asked.owner, asked.node_seed), (ask.owner, ask.node_seed));
         assert_eq!(asked.stamp.start, ask.stamp.start);
     }
@@ -240,7 +245,7 @@ mod tests {
     #[test]
     fn who_asks_for_an_address_by_name_decides_alone() {
         let mut ask = ask();
-        ask.wanted.requests[0] = Some(ask.wanted.sets[0].ranges()[0].last());
+        ask.ranges().requests[0] = Some(ask.ranges().sets[0].ranges()[0].last());
         assert!(TicketRecord::asking(&ask, 1).asked().is_none());
     }
 }

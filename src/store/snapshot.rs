@@ -31,6 +31,8 @@ pub struct Snapshot {
     known: BTreeMap<Bytes, Known>,
     /// How many keys began with a prefix, and the store's revision then.
     counts: BTreeMap<Bytes, (i64, i64)>,
+    /// Keys that were not read, and of which a first request assumes that they do not exist.
+    assumed_absent: Vec<Bytes>,
     /// The store's revision at the newest answer.
     pub revision: i64,
 }
@@ -58,6 +60,19 @@ impl Snapshot {
     /// Takes over a key as it was at the snapshot's revision; none if it did not exist.
     pub fn set(&mut self, key: &[u8], entry: Option<Entry>) {
         self.known.insert(key.to_vec(), Known { entry, at: self.revision });
+    }
+
+    /// Assumes of keys that they do not exist. A transaction on this snapshot compares that, whatever its plan does
+    /// with them.
+    pub fn assume_absent(&mut self, keys: Vec<Bytes>) {
+        keys.iter().for_each(|key| self.set(key, None));
+        self.assumed_absent = keys;
+    }
+
+    /// The keys that are assumed not to exist.
+    #[must_use]
+    pub fn assumed_absent(&self) -> &[Bytes] {
+        &self.assumed_absent
     }
 
     /// All keys that are known, in order.

@@ -1,9 +1,10 @@
 //! A run's ticket in a queue, and the transaction that takes it. Pure; [`super::queue`] waits with it.
 
+use super::effects::Position;
 use super::keys::{Bytes, LeaseId};
 use super::request::TicketRecord;
 use super::snapshot::Snapshot;
-use super::txn::{Compare, Found, Op, Reply, Txn, answered};
+use super::txn::{Compare, Op, Reply, Txn};
 use crate::pool::record::Record;
 
 /// How many operations the transaction has that takes a ticket, without the reads for the run.
@@ -27,22 +28,21 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    /// The place, in its removal, of the transaction that ends the queue.
+    pub const END: Position = Position(1);
+
     /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
-        [Op::Delete(self.key.clone()), self.end_of_queue(&self.key)]
+        [Op::Delete(self.key.clone()), Op::Nested(Box::new(self.end_of_queue(&self.key)))]
     }
 
-    /// The operation that removes the tail if it names the ticket of this key: then nobody waits.
+    /// The transaction that removes the tail if it names the ticket of this key: then nobody waits.
     #[must_use]
-    pub fn end_of_queue(&self, ticket: &[u8]) -> Op {
+    pub fn end_of_queue(&self, ticket: &[u8]) -> Txn {
         let names_it = Compare::Value(self.tail.clone(), tail_value(ticket).to_vec());
-        Op::Nested(Box::new(Txn {
-            step: "end-of-queue",
-            compares: vec![names_it],
-            then: vec![Op::Delete(self.tail.clone())],
-            ..Txn::default()
-        }))
+        let then = vec![Op::Delete(self.tail.clone())];
+        Txn { step: "end-of-queue", compares: vec![names_it], then, ..Txn::default() }
     }
 
     /// The operation that shows those who wait that the queue moves.
@@ -55,12 +55,6 @@ impl Ticket {
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
-    }
-
-    /// Whether an applied transaction has left the queue empty.
-    #[must_use]
-    pub fn was_last(&self, txn: &Txn, found: &[Found]) -> bool {
-        answered(&txn.then, found).into_iter().any(|(op, _)| *op == Op::Delete(self.tail.clone()))
     }
 }
 

@@ -1,11 +1,11 @@
 //! The kill matrix: on a real etcd of three members, ADD, DEL, GC and the reconciler's pass are killed, or stopped for
 //! longer than their lease. That happens before each request, after it was sent, and after it was answered; alone and
-//! among others that queue in the same range. No invariant is broken, the next ADD is served at once, and what the
-//! runtime does next gives everything back.
+//! among others that queue in the same range. No invariant is broken, the next ADD is served at once, and the runtime's
+//! next calls give everything back.
 //!
 //! `metes pool` is killed at each request too: a change is made, or it is not.
 //!
-//! Runs that note what they pass tell which points there are. `KILL_CASES=<words>` plays only the cases whose names
+//! Runs that note the points they pass tell which ones there are. `KILL_CASES=<words>` plays only the cases whose names
 //! contain the words.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use support::{
     in_parallel, network_as, report, wait_for,
 };
 
-/// How many cases run at once; mostly they wait.
+/// The number of cases that run at once; mostly they wait.
 const AT_ONCE: usize = 20;
 /// The least that etcd grants. Runs that are stopped have it, runs that are killed have the usual lease.
 const LEASE_S: i64 = 2;
@@ -35,22 +35,22 @@ const TIMED_MAX: usize = 3;
 /// So many of these tries must be in time: otherwise the machine is not the reason.
 const IN_TIME_MIN: usize = 2;
 const STEP_MAX: Duration = Duration::from_secs(30);
-/// How long to wait between two questions to etcd: each is a new connection.
+/// The time between two questions to etcd: each is a new connection.
 const ASK_EVERY: Duration = Duration::from_millis(50);
-/// How often a case is tried: among others a run may take another way, which does not pass the point.
+/// The tries of a case: among others a run may take another way, which does not pass the point.
 const TRIES_MAX: usize = 12;
 /// The points of a run among others are those that this many runs have all passed.
 const LOOKS: usize = 3;
-/// How many runs are tried: on a busy machine few take the intended way.
+/// The most runs that are tried: on a busy machine few take the intended way.
 const REHEARSALS_MAX: usize = 30;
 /// The first address of the range, which the subject is given, and as keys write it.
 const FIRST: &str = "10.70.0.1";
 const FIRST_HEX: &str = "0a460001";
-/// How long it cools: longer than the test takes.
+/// The cooldown of that address: longer than the test takes.
 const COOLDOWN: &str = "1h";
-/// A pass that frees what it finds at once.
+/// A pass that frees orphans at once.
 const FREES: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
-/// A pass that remembers what it finds.
+/// A pass that remembers orphans.
 const REMEMBERS: [&str; 2] = ["--grace", "1h"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,14 +73,14 @@ enum Setting {
     Contended,
     /// The address of the subject's container cools when it is free.
     Cooling,
-    /// The answer to what it has committed is lost.
+    /// The answer to its commit is lost.
     Unanswered,
     /// And then etcd cannot be reached.
     CutOff,
 }
 
 impl Setting {
-    /// What fails without being the end. Points before that are those of [`Setting::Alone`].
+    /// The faults that are not the end. Points before them are those of [`Setting::Alone`].
     fn plan(self, subject: Subject) -> Vec<&'static str> {
         match (self, subject) {
             (Setting::Alone | Setting::Hinted | Setting::Contended | Setting::Cooling, _) => vec![],
@@ -95,8 +95,8 @@ impl Setting {
     }
 }
 
-/// All that is played, and how many cases it makes at least: a little below what it makes, which is some 1,000 in all.
-/// What is not here does not happen: a pass that only looks stands in no queue.
+/// All settings that are played, each with the least number of its cases: a little below the real one, which is some
+/// 1,000 in all. A pair that is missing cannot happen: a pass that only looks stands in no queue.
 const SETTINGS: [(Subject, Setting, usize); 18] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Hinted, 27),
@@ -118,7 +118,7 @@ const SETTINGS: [(Subject, Setting, usize); 18] = [
     (Subject::Free, Setting::Cooling, 95),
 ];
 
-/// What must be among the points, or the settings are not what they say.
+/// The steps that must be among the points, or the settings are not what they say.
 const LANDMARKS: [(Subject, Setting, &[&str]); 15] = [
     (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::Hinted, &["commit-first", "mark", "print"]),
@@ -139,7 +139,7 @@ const LANDMARKS: [(Subject, Setting, &[&str]); 15] = [
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// And what a kubelet does next follows.
+    /// Then a kubelet does its next calls.
     Killed,
     /// And the runtime tries the same ADD once more.
     Repeated,
@@ -233,8 +233,8 @@ fn all_cases(trio: &Trio) -> Vec<Case> {
     cases
 }
 
-/// What the subject passes on the way that is meant: its landmarks are on it, and among others it waits once. A run
-/// that waits for longer than usual looks around, and passes more points, which another run need not.
+/// The points of the subject on the intended way: its landmarks are on it, and among others it waits once. A run that
+/// waits for longer than usual looks around, and passes more points, which another run need not.
 fn rehearse(trio: &Trio, subject: Subject, setting: Setting) -> Vec<String> {
     let of_setting = LANDMARKS.iter().filter(|(one, other, _)| (*one, *other) == (subject, setting));
     let landmarks: Vec<&str> = of_setting.flat_map(|(_, _, steps)| steps.iter().copied()).collect();
@@ -264,7 +264,7 @@ fn fates(subject: Subject, point: &str) -> Vec<Fate> {
     fates
 }
 
-/// How a case ended.
+/// The end of a case.
 enum End {
     Whole,
     /// All is as it should be, but for the time that the next ADD took.
@@ -279,12 +279,12 @@ impl End {
         if let End::Late(took) = self { Some(*took) } else { None }
     }
 
-    /// Whether the machine may have been too busy to tell.
+    /// True if the machine may have been too busy to tell.
     fn asks_for_calm(&self) -> bool {
         matches!(self, End::Late(_) | End::Missed)
     }
 
-    /// Those that ask for calm are played again, and that says the rest.
+    /// The fault. Cases that ask for calm are played again, and that says the rest.
     fn what_is_wrong(self) -> Option<String> {
         if let End::Wrong(what) = self { Some(what) } else { None }
     }
@@ -305,7 +305,7 @@ fn play(trio: &Trio, case: &Case) -> End {
     End::Missed
 }
 
-/// What was late or missed its point among many, a few times more: it must be in time most of them.
+/// Plays a case a few times more that was late or missed its point among many: it must be in time most of them.
 fn play_calmly(trio: &Trio, case: &Case) -> End {
     let mut in_time = 0;
     let mut took = Vec::new();
@@ -325,14 +325,14 @@ fn play_calmly(trio: &Trio, case: &Case) -> End {
     End::Wrong(format!("{case}: the next ADD was late again: {took:?}"))
 }
 
-/// A prefix of its own, and what is known to be held there.
+/// A prefix of its own, and the addresses that are known to be held there.
 struct Scene {
     subject: Subject,
     setting: Setting,
     world: World,
-    /// Where others run, beside the subject's own node.
+    /// The node of the others, beside the subject's own.
     other: Node,
-    /// What the subject has passed.
+    /// The file with the points that the subject has passed.
     list: PathBuf,
     /// Answers that still hold: container and address.
     told: Mutex<BTreeMap<String, String>>,
@@ -352,7 +352,7 @@ impl Scene {
         scene
     }
 
-    /// "s" is what the subject is about, "y" is what it must leave alone.
+    /// "s" is the container of the subject, "y" is one that it must leave alone.
     fn prepare(&self) {
         match self.subject {
             Subject::Add => {}
@@ -418,7 +418,7 @@ impl Scene {
         env.into_iter().fold(run.program(failing_metes()), |run, (name, value)| run.env(name, value)).spawn()
     }
 
-    /// What the subject passes when nothing happens to it.
+    /// The points of the subject when nothing happens to it.
     fn rehearse(&self, setting: Setting) -> Vec<String> {
         let (subject, others) = self.with_others(setting, "", None);
         let outcome = subject.wait();
@@ -552,7 +552,7 @@ impl Scene {
         self.drain(&self.other);
     }
 
-    /// What a kubelet does after a run that died, or what the reconciler does if it does nothing.
+    /// Does the work of a kubelet after a run that died, or of the reconciler if the kubelet does nothing.
     fn after_a_kill(&self, fate: Fate) {
         match (self.subject, fate) {
             (Subject::Look | Subject::Free, _) | (_, Fate::Abandoned) => {
@@ -601,7 +601,7 @@ impl Scene {
         let witness = store.run(async |client| client.lease_grant(LEASE_S, None).await).id();
         self.poll("leases to end", || {
             let left = store.run(async |client| client.leases().await);
-            // What sightings and cooling addresses are on lives on: it is no fence.
+            // The leases of sightings and cooling addresses live on: they are no fences.
             let is_left = |id: i64| left.leases().iter().any(|lease| lease.id() == id) && !self.is_long(id);
             if is_left(witness) || ids.iter().any(|id| is_left(*id)) {
                 Err("not yet".to_owned())
@@ -653,7 +653,7 @@ impl Scene {
         self.assert_ledger(&[]);
     }
 
-    /// What an ADD that was stopped came to.
+    /// The result of an ADD that was stopped.
     fn address_or_error(&self, outcome: &Outcome) -> Option<String> {
         if !outcome.succeeded() {
             outcome.error(outcome.error_code().unwrap_or_default());
@@ -670,7 +670,7 @@ impl Scene {
         }
     }
 
-    /// Later runs on a node carry out what was spooled there.
+    /// Later runs on a node carry out the DELs that were spooled there.
     fn drain(&self, node: &Node) {
         wait_for("the spool to be empty", STEP_MAX, || {
             let left = node.spooled().into_iter().filter(|file| is_spooled(file)).count();
@@ -693,8 +693,8 @@ impl Scene {
         assert!(is_held != cools, "{FIRST} is held: {is_held}, it cools: {cools}");
     }
 
-    /// Whoever was told an address holds it and nothing else, and nobody else holds any. Of `unsure` ones nobody knows
-    /// whether they hold theirs.
+    /// Every container that was told an address holds it and nothing else, and nobody else holds any. Nobody knows
+    /// whether the `unsure` ones hold theirs.
     fn assert_ledger(&self, unsure: &[&str]) {
         let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let rows = self.other.list();
@@ -713,7 +713,7 @@ impl Scene {
         assert_eq!(held, Vec::from_iter(told), "what is held is not what was told");
     }
 
-    /// No invariant is broken, at any time; what the subject left undone is another matter.
+    /// No invariant is broken, at any time. Work that the subject left undone is no fault.
     fn assert_whole(&self, case: &Case) {
         let audit = self.audit();
         // Only a DEL that is short of time leaves a bit behind, and among others there is one.
@@ -751,7 +751,7 @@ fn is_spooled(file: &Path) -> bool {
     file.extension().is_some_and(|extension| extension == "del")
 }
 
-/// A change of pools: the texts that stand before, the arguments, and what is on stdin.
+/// A change of pools: the texts before it, its arguments, and its stdin.
 type PoolChange = (&'static [&'static str], &'static [&'static str], &'static str);
 
 const POOL: &str = "pool: a\nranges: [{range: 10.70.0.0/29}, {range: 10.71.0.0/29, state: closed}]\n";
@@ -784,7 +784,7 @@ impl PoolScene {
         if !before.is_empty() {
             let applied = scene.node.pool(&["apply", "--yes", "-f", "-"], &before.join("---\n"));
             assert!(applied.succeeded(), "{applied}");
-            // Whoever holds an address keeps it, whatever becomes of the pool.
+            // A container that holds an address keeps it, whatever becomes of the pool.
             scene.add().ok();
         }
         scene
@@ -804,7 +804,7 @@ impl PoolScene {
     }
 }
 
-/// Each pool is as it was or as it is to be, whole. Whoever repeats the command finishes it.
+/// Each pool is as it was or as it is to be, whole. The command, given once more, finishes it.
 #[test]
 fn a_change_of_pools_that_is_killed_is_made_or_not() {
     let _alone = support::alone();

@@ -1,6 +1,6 @@
-//! ADD, DEL and passes of the reconciler, on a real etcd and a real API server, in orders that chance
-//! chooses: each of them waits before and after each of its requests until it is let go on, and some
-//! are killed there. What a live pod was given stays its own; what is left over comes back.
+//! ADD, DEL and passes of the reconciler, on a real etcd and a real API server, in orders that chance chooses: each of
+//! them waits before and after each of its requests until it is let go on, and some are killed there. A live pod keeps
+//! its addresses; those of dead runs and pods come back.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
@@ -35,14 +35,14 @@ use tokio::time::Instant;
 const WORLDS: u64 = 60;
 /// They mostly wait.
 const AT_ONCE: usize = 20;
-/// How many lives each name has at most.
+/// The most lives of each name.
 const LIVES: u64 = 4;
 /// Passes that go on beside them, one after another, in each of two reconcilers.
 const PASSES: u64 = 6;
-/// How often somebody is made to stand still, and for how many turns at most.
+/// Somebody is made to stand still once in so many turns, and for so many at most.
 const FREEZE_ONE_IN: u64 = 25;
 const FREEZE_TURNS: u64 = 120;
-/// For how many turns of its own a pod runs at most.
+/// The most turns of its own that a pod runs.
 const RUNS_FOR: u64 = 40;
 const PASS_MAX: Duration = Duration::from_secs(30);
 const ADD_MAX: Duration = Duration::from_secs(20);
@@ -79,7 +79,7 @@ struct World {
     namespace: String,
     gate: Gate,
     node: NodeState,
-    /// What ADD answered to pods that live.
+    /// The answers of ADD to pods that live.
     living: RefCell<Vec<Living>>,
     clock: Cell<u64>,
 }
@@ -247,12 +247,12 @@ impl World {
         };
         match pass::run(pass, PASS_MAX).await {
             // A machine that is busy enough lets etcd answer too late: that pass was as good as killed.
-            Ok(()) | Err(PassError::Run(RunError::Store(_))) => {}
+            Ok(()) | Err(PassError::Run(RunError::Store(_) | RunError::OutOfTime(_))) => {}
             Err(e) => panic!("world {}: pass: {e}", self.seed),
         }
     }
 
-    /// What ADD gave a pod that lives is reserved for it.
+    /// Every address that ADD gave a pod that lives is reserved for it.
     async fn assert_held(&self, owner: &Owner) {
         let living = self.living.borrow().iter().find(|living| living.owner == *owner).cloned();
         let Some(living) = living else { panic!("{owner:?} does not live") };
@@ -276,7 +276,7 @@ impl World {
         }
     }
 
-    /// When all is quiet, a few passes leave exactly what living pods hold.
+    /// When all is quiet, a few passes leave exactly the addresses of living pods.
     async fn settle(&self) {
         for living in self.living.take() {
             self.living.borrow_mut().push(living.clone());
@@ -313,7 +313,7 @@ fn after_all_runs() -> RunStart {
     RunStart { boot: BOOT.into(), ns: 1_000_000_000 }
 }
 
-/// Where everybody waits, and from where chance lets one go on at a time.
+/// The place where everybody waits, until chance lets one go on at a time.
 struct Gate {
     waiting: RefCell<Vec<(u64, oneshot::Sender<()>)>>,
     chance: Chance,
@@ -327,15 +327,15 @@ impl Gate {
         let _ = went.await;
     }
 
-    /// Lets one after another go on, for ever. Now and then one has to stand still while all others go
-    /// on for long: what it has read is old when it acts.
+    /// Lets one after another go on, for ever. Now and then one has to stand still while all others go on for long: its
+    /// reads are old when it acts.
     async fn choose(&self) {
         let mut frozen: Option<(u64, u64)> = None;
         loop {
             tokio::time::sleep(Duration::from_millis(1)).await;
             for _ in 0..=self.chance.below(3) {
                 let mut waiting = self.waiting.borrow_mut();
-                // Whoever was killed waits no more.
+                // A run that was killed waits no more.
                 waiting.retain(|(_, go)| !go.is_closed());
                 frozen = match frozen {
                     Some((who, turns)) if turns > 0 => Some((who, turns - 1)),

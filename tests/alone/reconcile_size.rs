@@ -18,16 +18,16 @@ const OWNERS: u32 = 100_000;
 /// The last of the owners have no pod.
 const ORPHANS: u32 = 40;
 const NODES: u32 = 500;
-/// What one pass may take, by the promise of the documentation.
+/// The most that one pass may take, by the promise of the documentation.
 const MEMORY_MAX_KIB: u64 = 100 << 10;
 const CPU_MAX: Duration = Duration::from_secs(10);
-/// It reads what was written below it as it comes.
+/// The time for the API server to take in the pods that were written below it.
 const KNOWN_MAX: Duration = Duration::from_secs(120);
 const FIRST: u32 = 0x0a00_0001;
 const NAMESPACES: u32 = 50;
 /// Pods of these are as large as real ones: some ten pages of them, listed last, when all others are kept already.
 const LARGE_NAMESPACES: [u32; 2] = [8, 9];
-/// What a pod with several containers and interfaces has when all its managers have written to it.
+/// The size of a pod with several containers and interfaces when all its managers have written to it.
 const LARGE_BYTES: usize = 30 << 10;
 
 #[test]
@@ -59,7 +59,7 @@ fn a_hundred_thousand_addresses_and_pods_fit_into_100_mb_and_10_s_of_cpu() {
     cluster.assert_clean();
 }
 
-/// What a process used until shortly before its end.
+/// The use of a process until shortly before its end.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     /// The most that was resident at once.

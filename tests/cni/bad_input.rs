@@ -28,7 +28,7 @@ const ENDPOINT: &str = "ETCD-OF-THE-LAB";
 const FOLDER: &str = "/FOLDER-OF-THE-LAB";
 /// Refused before the store is asked.
 const UNASKED: [u64; 5] = [1, 4, 6, 7, 8];
-/// Refused for what the store says: no free address, not this one, or a CHECK of what holds none.
+/// Refused because of the store: no free address, not this one, or a CHECK of a container that holds none.
 const ASKED: [u64; 3] = [100, 101, 102];
 const MIB: usize = 1 << 20;
 
@@ -153,7 +153,7 @@ fn replaced(text: &[u8], place: &str, real: &[u8]) -> Vec<u8> {
     [&text[..at], real, &rest].concat()
 }
 
-/// How often a file has the keys that say where it leads to, in whatever case: once more may mean elsewhere.
+/// The number of keys of a file that say where it leads to, in any case of letters: once more may mean elsewhere.
 fn leading_keys(text: &[u8]) -> usize {
     let text = String::from_utf8_lossy(text).to_ascii_lowercase();
     ["\"etcd", "\"endpoints", "\"prefix", "\"spool_dir", "\"log_file"]
@@ -206,7 +206,7 @@ impl Case {
     }
 }
 
-/// What is wrong with an answer.
+/// The fault of an answer.
 fn judge(case: &Case, outcome: &Outcome, left: &[String]) -> Option<String> {
     let wrong = if outcome.stderr.contains("panicked") || outcome.error_code() == Some(999) {
         Some("it panicked".to_owned())
@@ -245,7 +245,7 @@ fn judge_error(case: &Case, outcome: &Outcome, left: &[String]) -> Option<String
     }
 }
 
-/// A STATUS that has not asked etcd says what the ADD of any network says: a key of the host file is unclear.
+/// A STATUS that has not asked etcd gives the answer of an ADD of any network: a key of the host file is unclear.
 fn no_add_can_use_host_file(case: &Case, why: &Value) -> bool {
     let attachment =
         ["CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/made-up"];
@@ -329,7 +329,7 @@ fn contains((network, length): (IpAddr, u8), ip: IpAddr) -> bool {
 
 const VERBS: [&str; 8] = ["ADD", "ADD", "ADD", "ADD", "DEL", "CHECK", "GC", "STATUS"];
 
-/// What a pod says of itself.
+/// The labels of a pod.
 const LABELS: &str = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web;K8S_POD_UID=6f1c-7";
 
 /// A configuration in one of the three forms, and CNI_ARGS that go with it.

@@ -1,4 +1,4 @@
-//! The protocol: what every CNI plugin owes its runtime, whatever it allocates.
+//! The protocol: the duties of every CNI plugin to its runtime, whatever it allocates.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, metes, network, ne
 
 /// Nothing listens there.
 const CLOSED: &str = "http://127.0.0.1:1";
-/// How long a STATUS may take: runtimes set no deadline of their own for it.
+/// The longest time of a STATUS: runtimes set no deadline of their own for it.
 const STATUS_MAX: Duration = Duration::from_secs(2);
 const GC_LISTS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
@@ -39,7 +39,7 @@ struct Refused {
     env: Env,
     stdin: String,
     code: u64,
-    /// What `msg` or `details` must name.
+    /// The words that `msg` or `details` must have.
     names: &'static [&'static str],
 }
 
@@ -175,7 +175,7 @@ fn versions_that_do_not_fit_are_refused() {
     ]);
 }
 
-/// Callers compare what a plugin says of a version that does not know the verb with what the CNI library says.
+/// Callers compare a plugin's words about a version that does not know the verb with the words of the CNI library.
 #[test]
 fn a_version_that_does_not_know_the_verb_is_refused_in_the_librarys_words() {
     let table = [
@@ -205,7 +205,7 @@ fn a_network_without_addresses_is_refused() {
     ]);
 }
 
-/// Whoever may write a network configuration must not choose the store that the node talks to.
+/// Users who may write a network configuration must not choose the store that the node talks to.
 #[test]
 fn a_host_file_alone_names_the_store() {
     let beside = |verb: &'static str, key: &'static str, value: Value| {
@@ -266,7 +266,7 @@ fn status_and_gc_need_the_path_only() {
     cluster.assert_clean();
 }
 
-/// What each version may say of one address, and of routes that have more than a gateway.
+/// The keys that each version allows for one address, and for routes that have more than a gateway.
 #[test]
 fn results_have_the_shape_of_their_version() {
     let rich =
@@ -333,8 +333,8 @@ fn keys_match_in_any_case() {
     });
 }
 
-/// An ADD that accepted such a configuration would give wrong addresses. A DEL frees what is held, whatever the keys
-/// are.
+/// An ADD that accepted such a configuration would give wrong addresses. A DEL frees all that is held, whatever the
+/// keys are.
 #[test]
 fn a_configuration_that_would_give_others_than_are_meant_is_refused() {
     let ipam = |keys: &str| format!(r#""ipam":{{"type":"metes",{keys}}}"#);
@@ -789,7 +789,7 @@ impl Attached {
         Self { cluster, node, config }
     }
 
-    /// Who still holds something, as `node/container/ifname`.
+    /// The owners that still hold something, as `node/container/ifname`.
     fn owners(&self) -> Vec<String> {
         let keys = self.cluster.store().keys("v1/owner/");
         keys.iter().map(|key| key.trim_start_matches("v1/owner/test/").to_owned()).collect()

@@ -41,7 +41,7 @@ fn assert_distinct(addresses: &[String]) {
     assert!(twice.is_empty(), "given to more than one container: {twice:?}");
 }
 
-/// Adds all, proves that what the runs said is unique and is what the store says, and frees all.
+/// Adds all, proves that the answers of the runs are unique and equal to the store, and frees all.
 fn storm(nodes: &[&str], configs: &[&Value]) {
     let cluster = Cluster::new();
     let nodes: Vec<Node> = nodes.iter().map(|name| cluster.node(name)).collect();

@@ -12,7 +12,7 @@ use support::{Cluster, Etcd, Node, Outcome, Store, Trio, in_parallel, network, w
 
 /// Far above every cooldown here and the 15 seconds that it may take longer.
 const LONG: Duration = Duration::from_secs(60);
-/// How many pods come and go in a range of [`CYCLED`] addresses, how many at a time, and how often the leader moves.
+/// The pods that come and go in a range of [`CYCLED`] addresses, in all and at a time, and the moves of the leader.
 const CYCLES: usize = 350;
 const AT_ONCE: usize = 8;
 const LEADER_MOVES_EVERY: usize = 50;
@@ -69,7 +69,7 @@ fn an_address_that_is_asked_for_rests_too() {
         let error = node.add("c2").config(&network(ipam)).args("IP=10.0.0.1").run().error(11);
         error["msg"].as_str().expect("a text").to_owned()
     };
-    // Whether the configuration that asks has a cooldown does not matter.
+    // The cooldown of the configuration that asks does not matter.
     for ipam in [
         json!({"range": "10.0.0.0/30", "cooldown": "1h"}),
         json!({"range": "10.0.0.0/30"}),
@@ -195,7 +195,7 @@ fn pools_have_cooldowns_of_their_own() {
     apply("pool: none\nranges: [{range: 10.0.1.0/30}]\norder: lowest\n");
     let both = network(json!({"pools": ["rests", "none"]}));
     assert_eq!(add(&node, "c1", &both).addresses(), ["10.0.0.1/30", "10.0.1.1/30"]);
-    // What the pool says now does not matter: the record has it.
+    // The present text of the pool does not matter: the record has its cooldown.
     apply("pool: rests\nranges: [{range: 10.0.0.0/30}]\norder: lowest\n");
     del(&node, "c1", &both);
     assert_eq!(add(&node, "c2", &both).addresses(), ["10.0.0.2/30", "10.0.1.1/30"]);

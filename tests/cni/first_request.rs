@@ -22,7 +22,7 @@ fn hints(node: &Node) -> Vec<PathBuf> {
     files.expect("a run has left hints").flatten().map(|entry| entry.path()).collect()
 }
 
-/// What work costs etcd: requests for keys, and proposals.
+/// The cost of work to etcd: requests for keys, and proposals.
 fn cost(etcd: &Etcd, work: impl FnOnce()) -> [u64; 2] {
     let count = || {
         let keys = ["grpc_service=\"etcdserverpb.KV\""];
@@ -149,7 +149,7 @@ fn a_wrong_hint_costs_a_proposal_and_no_request() {
     let mut address = String::new();
     assert_eq!(cost(&etcd, || address = add(&node, "c", &range(0))), [2, 2]);
     assert_eq!(address, "10.81.0.3");
-    // What this run holds already is its answer, whatever the hints say.
+    // An address that this container holds already is its answer, whatever the hints say.
     assert_eq!(add(&node, "c", &range(0)), address);
     cluster.assert_clean();
 }
@@ -192,7 +192,7 @@ fn the_next_add_is_refused_after_a_restore(meanwhile: impl FnOnce(&Node)) {
     let node = cluster.node("n1");
     add(&node, "a", &range(0));
     let backup = etcd.copy_data();
-    // What the hints for the first range say stays true in the backup.
+    // The hints for the first range stay true in the backup.
     add(&node, "b", &range(1));
     etcd.restore_data(&backup);
     meanwhile(&node);

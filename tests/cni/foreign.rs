@@ -1,4 +1,4 @@
-//! Foreign writes in etcd: what somebody else has put under the keys of metes, or beside them, keeps its address
+//! Foreign writes in etcd: a key that somebody else has put among the keys of metes, or beside them, keeps its address
 //! occupied and is named by `metes check`. No program of metes changes a byte of it.
 
 use std::time::Duration;
@@ -55,7 +55,7 @@ struct Stored {
 struct Scene {
     cluster: Cluster,
     node: Node,
-    /// What the ADD answered, as a CHECK is given it.
+    /// The answer of the ADD, as a CHECK is given it.
     result: Value,
     /// All that was stored then, except for keys on leases.
     stored: Vec<(String, Vec<u8>)>,
@@ -171,7 +171,7 @@ impl Scene {
         ]
     }
 
-    /// Whether an answer gives [`HELD`] to somebody who is neither its container nor its pod.
+    /// True if an answer gives [`HELD`] to somebody who is neither its container nor its pod.
     fn is_given_away(&self, actor: &str, outcome: &Outcome) -> bool {
         let is_entitled = ["ADD of the same container", "ADD of the pod's next sandbox"].contains(&actor);
         actor.starts_with("ADD")
@@ -369,7 +369,7 @@ fn values_of_any_size() {
     }
 }
 
-/// metes leaves alone what lies beside its own tree: a later layout, or another program's keys under the prefix.
+/// metes leaves alone all keys beside its own tree: a later layout, or another program's keys under the prefix.
 #[test]
 fn what_lies_beside_the_tree_is_left_alone() {
     let scene = Scene::new();
@@ -472,7 +472,7 @@ fn notes_that_are_none() {
     }));
 }
 
-/// What says that an address is cooling counts by its key alone.
+/// A note that an address is cooling counts by its key alone.
 #[test]
 fn a_note_of_cooling_that_is_none() {
     let scene = Scene::new();
@@ -480,7 +480,7 @@ fn a_note_of_cooling_that_is_none() {
     report(scene.judge(key, key.as_bytes(), b"\0garbage", "undecodable-note", false));
 }
 
-/// What says which ranges are asked for is for people alone.
+/// A note of asked ranges is for people alone.
 #[test]
 fn a_note_of_asked_ranges_that_is_none() {
     let scene = Scene::new();

@@ -13,11 +13,11 @@ use metes::store::session::Session;
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, failing_metes, network_as, plain_store, range_set, wait_for};
 
-/// How long a request of the test itself may take.
+/// The longest time of a request of the test itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 const NETWORK: &str = "net";
 
-/// What GC is told: the containers whose interface is there.
+/// The configuration of a GC, with the containers whose interface is there.
 fn config<'a>(valid: impl IntoIterator<Item = &'a String>) -> Value {
     let mut config = network_as("1.1.0", NETWORK, json!({"range": "10.0.0.0/20"}));
     let attachment = |container: &String| json!({"containerID": container, "ifname": "eth0"});
@@ -32,7 +32,7 @@ fn holders(node: &Node) -> Vec<String> {
     holders
 }
 
-/// Leaves what that many ADDs leave; the plugin's code runs in this process.
+/// Leaves the records of that many ADDs; the plugin's code runs in this process.
 fn hold(cluster: &Cluster, containers: &[String]) {
     let keys = Keys::new(cluster.prefix());
     let kv = plain_store(&Etcd::shared().endpoint(), PATIENCE);
@@ -69,7 +69,7 @@ fn what_is_stale_among_more_owners_than_one_listing_has_is_freed() {
     cluster.assert_clean();
 }
 
-/// The runtime tries an ADD once more while GC looks at what the first try has left.
+/// The runtime tries an ADD once more while GC looks at the leftovers of the first try.
 #[test]
 fn what_is_written_anew_after_gc_has_listed_it_stays() {
     let cluster = Cluster::new();

@@ -1,4 +1,5 @@
-//! The host file: every key, what makes it untrusted, and what it takes away from network configurations.
+//! The host file: every key, the faults that make it untrusted, and the rights that it takes from network
+//! configurations.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use support::{Cluster, Etcd, KubeApi, Node, Outcome, Run, network, network_as, report, wait_for};
 
 const SECRET: &str = "s3cret-content";
-/// How long the test itself waits for something.
+/// The longest time that the test itself waits for something.
 const SOON: Duration = Duration::from_secs(20);
 
 /// `expected` is `ok`, or a code and words that its text has.
@@ -200,7 +201,7 @@ fn an_add_does_not_go_by_an_unclear_host_file() {
         let [check, del] = [check, del].map(|outcome| judge_other(&outcome));
         let status = node.status().config(&network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}))).run();
         let status = judge(row, &expected.replacen('7', "50", 1), &status);
-        // Who asks for a command means the store of this file, not the one that its other keys name.
+        // A person who runs a command means the store of this file, not the one that its other keys name.
         let told = |outcome: Outcome| {
             let is_told = !outcome.succeeded() && outcome.stderr.contains(word);
             (!is_told).then(|| format!("{row}: {outcome}"))
@@ -684,7 +685,7 @@ fn etcd_of_a_network_without_a_host_file() {
     cluster.assert_clean();
 }
 
-/// What was kept for this cluster where state is kept by default.
+/// Removes the state of this cluster from the folder where state is kept by default.
 fn remove_default_state(cluster: &Cluster) {
     let own = cluster.prefix().trim_matches('/').to_owned();
     let Ok(entries) = fs::read_dir("/var/lib/cni/metes") else { return };

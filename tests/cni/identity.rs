@@ -1,4 +1,4 @@
-//! Which machine, store and cluster a record, a mark or a spooled DEL belongs to. What belongs to another one is
+//! The machine, the store and the cluster that a record, a mark or a spooled DEL belongs to. Those of another one are
 //! neither used nor freed.
 
 use std::fs;
@@ -46,7 +46,7 @@ fn two_clusters_with_a_node_of_one_name_share_a_prefix() {
     let shown = east.cli(["show", "c", "--cluster", "west", "-o", "json"]).ok();
     assert_eq!(shown[0]["cluster"], "west");
 
-    // A GC for which nothing is valid frees what is of its own cluster alone.
+    // A GC for which nothing is valid frees owners of its own cluster alone.
     let mut none = range();
     none["cni.dev/valid-attachments"] = json!([]);
     west.gc().config(&none).run().silent();
@@ -105,7 +105,7 @@ fn state(node: &Node) -> PathBuf {
     folder.expect("a folder of the prefix").path()
 }
 
-/// Copies what a node keeps to another one, as a copy of its disk would.
+/// Copies the state of a node to another one, as a copy of its disk would.
 fn clone_disk(from: &Node, to: &Node) {
     let source = from.spool();
     let copied = Command::new("cp").arg("-a").arg(&source).arg(to.spool()).status().expect("cp can be run");
@@ -202,7 +202,7 @@ fn a_del_that_was_spooled_on_another_machine_is_not_carried_out() {
         "the entry stays"
     );
 
-    // Where it belongs, it is.
+    // On its own machine it is carried out.
     original.add("f").config(&range()).run().ok();
     assert!(!container_of(&original).contains(&"c".to_owned()), "{:?}", listed(&original, &[]));
     cluster.assert_clean();
@@ -227,7 +227,7 @@ fn a_mark_that_was_copied_with_a_disk_holds_nobody_up() {
     cluster.assert_clean();
 }
 
-/// What STATUS and `metes check` on this node say of the store.
+/// STATUS and `metes check` on this node tell whether the store is suspect.
 #[track_caller]
 fn assert_told(node: &Node, is_suspect: bool) {
     let status = node.status().config(&range()).run();
@@ -284,7 +284,7 @@ fn no_store_is_suspect_beside_adds_of_the_same_node() {
 #[test]
 fn another_store_in_place_of_the_known_one_is_suspect() {
     let cluster = Cluster::new();
-    // One node, with and without what it has seen before.
+    // One node, with and without its memory.
     let [node, other] = copied(&cluster);
     address(&node, "a");
     cluster.store().delete_prefix("v1/");
@@ -293,7 +293,7 @@ fn another_store_in_place_of_the_known_one_is_suspect() {
         address(&other, container);
     }
     assert_told(&node, true);
-    // What it holds may be of another time: a GC frees nothing of it.
+    // Its records may be of another time: a GC frees nothing of it.
     let mut none = range();
     none["cni.dev/valid-attachments"] = json!([]);
     node.gc().config(&none).run().silent();

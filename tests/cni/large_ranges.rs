@@ -11,7 +11,7 @@ use support::{Cluster, Node, Outcome, Store, network, report};
 
 const PAGE_ADDRESSES: u32 = 4096;
 
-/// One row: what is configured, and what the runs of it answer, in order.
+/// One row: a configuration, and the answers of its runs, in order.
 struct Case {
     row: &'static str,
     ipam: Value,
@@ -493,7 +493,7 @@ fn with_a_full_page() -> (Cluster, Node, Value) {
     let cluster = Cluster::new();
     let node = cluster.node("a");
     let config = network(json!({"range": "10.0.0.0/8"}));
-    // The first ADD of a prefix writes what all writers agree on.
+    // The first ADD of a prefix writes the meta, on which all writers agree.
     node.add("x").config(&config).run().ok();
     node.del("x").config(&config).run().silent();
     fill_first_page(cluster.store());

@@ -1,4 +1,4 @@
-//! What a node keeps between runs: spooled frees, the highest revision seen, and answers that nobody read.
+//! The state of a node between runs: spooled frees, the highest revision seen, and answers that nobody read.
 
 use std::fs;
 use std::io::Write;
@@ -89,7 +89,7 @@ fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     cluster.leave_unclean();
 }
 
-/// A run takes some of what is spooled, and not always the same.
+/// A run takes some of the spooled DELs, and not always the same.
 #[test]
 fn more_entries_that_cannot_be_carried_out_than_one_run_takes_hold_up_no_other() {
     let cluster = Cluster::new();

@@ -1,4 +1,4 @@
-//! Whose an address is: repeated ADDs, retried sandboxes, DELs that come late, and DELs that wait.
+//! The owner of an address: repeated ADDs, retried sandboxes, DELs that come late, and DELs that wait.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ fn of_pod(run: Run, uid: &str) -> Run {
     run.args(&format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=web-0;K8S_POD_UID={uid}"))
 }
 
-/// Who holds what, as (address, container).
+/// Every held address with its container.
 fn held(node: &Node) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = node.list();
@@ -120,7 +120,7 @@ fn a_retried_sandbox_takes_over_the_addresses_of_its_pod() {
     cluster.assert_clean();
 }
 
-/// What a pod holds when a gateway is put there: its next sandbox must not answer with the gateway's address.
+/// A gateway is put at an address that a pod holds: its next sandbox must not answer with that address.
 #[test]
 fn a_retried_sandbox_gets_no_address_that_is_nobodys_now() {
     let with = |keys: Value| {
@@ -336,7 +336,7 @@ fn queue_of(cluster: &Cluster, node: &str, container: &str) -> String {
     record["scope"].as_str().expect("it names its queue").to_owned()
 }
 
-/// How many stray bits `metes check` reports; it reports nothing else.
+/// The number of stray bits that `metes check` reports; it reports nothing else.
 #[track_caller]
 fn stray_bits(node: &Node) -> usize {
     let report = node.cli(["check", "-o", "json"]).ok();
@@ -387,7 +387,7 @@ fn a_del_that_is_short_of_time_frees_and_an_add_in_need_repairs_the_bit() {
     cluster.assert_clean();
 }
 
-/// Of many pages a run reads the first ones by itself, and what was repaired on another one must be seen all the same.
+/// A run reads only the first of many pages by itself, and a repair of another one must be seen all the same.
 #[test]
 fn a_stray_bit_on_the_last_of_many_pages_is_found() {
     let cluster = Cluster::new();

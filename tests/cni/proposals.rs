@@ -1,4 +1,4 @@
-//! What each verb costs etcd's log, by etcd's own count: a proposal is a durable write on every member.
+//! The cost of each verb to etcd's log, by etcd's own count: a proposal is a durable write on every member.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn a_verb_proposes_no_more_than_it_must() {
     cluster.assert_clean();
 }
 
-/// What etcd has counted.
+/// The counts of etcd.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     proposals: f64,

@@ -1,5 +1,5 @@
-//! What must not leave a node, and what must not be planted on one: secrets in what is said and in core files, links in
-//! the way of what is written, and input without an end.
+//! The secrets that must not leave a node, and the plants that must not reach one: secrets in output and in core files,
+//! links in the way of files to be written, and input without an end.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -59,7 +59,7 @@ struct Leaks<'a> {
 }
 
 impl Leaks<'_> {
-    /// Which secrets a run has told, in what it said, wrote to its log, spool and mark, or stored.
+    /// The secrets that a run has told, in its output, its log, its spool and its mark, or in the store.
     fn judge(&self, row: &str, outcome: &Outcome, log: &Path) -> Option<String> {
         let secrets = || self.key_lines.iter().map(String::as_str).chain([SECRET]);
         let leaks_in = |bytes: &[u8]| secrets().find(|secret| contains(bytes, secret)).map(str::to_owned);
@@ -215,7 +215,7 @@ fn every_verb(leaks: &Leaks<'_>, row: &str, node: &Node, log: &Path) -> Vec<Opti
 fn waiting_run(cluster: &Cluster, folder: &Path, program: &Path, arguments: &[&str]) -> std::process::Child {
     let node = cluster.node("a");
     let words: Vec<String> = arguments.iter().map(|word| format!("'{word}'")).collect();
-    // A shell lets what it starts in the background ignore SIGQUIT, and so would whatever this test starts.
+    // A shell lets its programs in the background ignore SIGQUIT, and so would a program that this test starts.
     let program = format!("env --default-signal '{}'", program.display());
     let command = format!("ulimit -c unlimited && exec {program} {}", words.join(" "));
     let mut shell = Command::new("sh");
@@ -259,7 +259,7 @@ fn no_core_file_holds_a_key() {
         KubeApi::shared().access().kubeconfig(&folder)
     };
     let kubeconfig = kubeconfig.to_str().expect("a path is a text");
-    // What would happen to a process that does nothing about it, here.
+    // The core limit here of a process that does nothing about it.
     let mut other = waiting_run(&cluster, &folder, Path::new("/bin/sleep"), &["60"]);
     wait_for("sleep to run", SOON, || match core_limit(&other) {
         limit if limit.contains("unlimited") => Ok(()),
@@ -347,7 +347,7 @@ impl Victim {
     }
 }
 
-/// Links in the place of what is written: the mark, a spooled DEL, its temporary file, the log.
+/// Links in the place of files that are written: the mark, a spooled DEL, its temporary file, the log.
 #[test]
 fn nothing_is_written_through_a_link() {
     let cluster = Cluster::new();
@@ -446,10 +446,10 @@ fn what_is_no_file_is_not_waited_for() {
     cluster.assert_clean();
 }
 
-/// What stands in the way, and what puts it there: of a folder that it may lead to, at a path.
+/// A plant that stands in the way, and the function that puts it there: of a folder that it may lead to, at a path.
 type Plant = (&'static str, fn(&Path, &Path));
 
-/// A spool in a folder where everybody writes, and what another user put there before: `nobody`, here.
+/// A spool in a folder where everybody writes, and the files that another user put there before: `nobody`, here.
 #[test]
 fn a_folder_that_another_planted_is_not_used() {
     const NOBODY: u32 = 65_534;

@@ -148,7 +148,7 @@ fn check_asks_the_records() {
     every_case([
         after_add("S10 no prevResult").then(check("ID")),
         after_add("S10 equal").then(check("ID").with(previous("1.0.0", own()))),
-        // Only what the records say is judged: another plugin may have changed the gateway.
+        // Only the content of the records is judged: another plugin may have changed the gateway.
         after_add("S10 another gateway").then(
             check("ID").with(previous("1.0.0", json!({"address": "10.10.0.1/24", "gateway": "10.10.0.9"}))),
         ),

@@ -1,8 +1,8 @@
-//! What configurations written for whereabouts mean: every row of its acceptance tables, as metes has it.
+//! The meaning of configurations written for whereabouts: every row of its acceptance tables, as metes has it.
 //!
-//! Rows keep their names (A01, C07, D22 ...). Where metes differs on purpose, the row says so. What is the same in
-//! every form stands once: requested addresses (D12) and names of networks in `hostlocal.rs`, documents without a name,
-//! `ipam` or a version that is known (F08, D17) in `cni_contract.rs`.
+//! Rows keep their names (A01, C07, D22 ...). Where metes differs on purpose, the row says so. Rows that are the same
+//! in every form stand once: requested addresses (D12) and names of networks in `hostlocal.rs`, documents without a
+//! name, `ipam` or a version that is known (F08, D17) in `cni_contract.rs`.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use support::{Cluster, Node, Outcome, network, network_as, report};
 
-/// One row: what is configured, and what then happens, step by step.
+/// One row: a configuration, and the events after it, step by step.
 struct Case {
     row: &'static str,
     /// `ipam` sections that the steps choose from.
@@ -93,7 +93,7 @@ impl Step {
     }
 }
 
-/// Whether a run ended as expected.
+/// Checks that a run ended as expected.
 fn fits(expected: &str, outcome: &Outcome) -> Result<(), String> {
     let got = said(outcome);
     let fits = match expected.strip_prefix("error ") {
@@ -631,7 +631,7 @@ fn pods() {
     ]);
 }
 
-/// E01: what is held is recorded with its pod and interface, and gone after the DEL.
+/// E01: a held address is recorded with its pod and interface, and gone after the DEL.
 #[test]
 fn recorded_with_pod_and_interface() {
     let cluster = Cluster::new();
@@ -785,7 +785,7 @@ fn two_forms_together() {
         ),
     ];
     play(rows.into_iter().map(|(row, ipam, keys)| {
-        // A DEL works whatever has become of the configuration.
+        // A DEL works, even if the configuration has been spoilt.
         cases_of(
             row,
             [ipam, base.clone()],

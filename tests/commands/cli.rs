@@ -1,4 +1,4 @@
-//! The verbs for people: list, show, usage, check and release, and what metes says of itself.
+//! The verbs for people: list, show, usage, check and release, and the help of metes.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -512,14 +512,15 @@ fn what_is_looked_up_costs_no_more_than_it_needs() {
         count() - before
     };
     let rows: [(&[&str], i32, f64); 13] = [
-        // The reservation; and who holds it has a record that says from which pool it is.
+        // The reservation; and its owner's record, which names the pool.
         (&["show", "10.0.0.99", "--network", "default"], 1, 1.0),
         (&["show", "10.0.0.1", "--network", "default"], 0, 2.0),
-        // Without a network: which ranges are asked for, the pools, what is set aside, and what these do not tell of.
+        // Without a network: the asked ranges, the pools, the addresses set aside, and the rest, which these do not
+        // tell.
         (&["show", "10.0.0.1"], 0, 6.0),
         (&["list", "--network", "default", "--limit", "2"], 0, 7.0),
         (&["show", "10.0.0.0/24", "--network", "default"], 0, 2.0),
-        // The record, and what it holds.
+        // The record, and the keys of its addresses.
         (&["show", "test/a/c1/eth0"], 0, 2.0),
         (&["list", "--network", "storage"], 0, 2.0),
         (&["list", "--node", "a", "--cluster", "test"], 0, 2.0),
@@ -755,7 +756,7 @@ fn top_counts_who_holds_the_most() {
     cluster.assert_clean();
 }
 
-/// What is suspected, each as an owner and why.
+/// The suspected owners, each with the reason.
 fn suspected(node: &Node, filter: &[&str]) -> Vec<(String, String)> {
     let leaks = node.cli([&["leaks", "-o", "json"], filter].concat()).ok();
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -775,7 +776,7 @@ fn leaks_are_suspected_with_why_and_released() {
     }
     assert_eq!(suspected(&a, &[]), []);
     let of = |id: &str, why: &str| (id.to_owned(), why.to_owned());
-    // What the reconciler has noted of this very record, and of one that was written again since.
+    // The reconciler's notes of this very record, and of one that was written again since.
     let revision = |key: &str| {
         let key = store.key(key);
         store.run(async |client| Ok(client.get(key, None).await?.kvs()[0].mod_revision()))
@@ -814,7 +815,7 @@ fn leaks_are_suspected_with_why_and_released() {
     cluster.leave_unclean();
 }
 
-/// `metes watch` with its output in a file, so that a test can read it meanwhile.
+/// A watch with its output in a file, so that a test can read it meanwhile.
 fn watching(node: &Node, file: &std::path::Path, arguments: &str) -> support::Running {
     let command = format!("exec {} {arguments} >{}", metes().display(), file.display());
     Run::new("sh").env("METES_CONF", node.host_file()).arguments(["-c", &command]).spawn()
@@ -841,7 +842,7 @@ fn a_watch_shows_what_happens_and_goes_on_after_a_compaction() {
     let resting = network(json!({"range": "10.0.0.0/24", "order": "next", "cooldown": "1h"}));
     let file = cluster.folder().join("watched");
     let json = cluster.folder().join("json");
-    let watch = watching(&node, &file, "watch -o name --namespace ns");
+    let watch = watching(&node, &file, "list --watch-only -o name --namespace ns");
     let list = watching(&node, &json, "list --watch -o json");
     wait_for("two watches", WATCH_MAX, || match etcd.metric("etcd_debugging_mvcc_watcher_total", &[]) {
         2.0.. => Ok(()),
@@ -855,7 +856,7 @@ fn a_watch_shows_what_happens_and_goes_on_after_a_compaction() {
     node.cli(["hold", "10.0.0.9", "--note", "printer"]).ok_text();
     wait_for_lines(&file, &["given default/10.0.0.1", "given default/10.0.0.2", "freed default/10.0.0.1"]);
     wait_for_lines(&file, &["cooling default/10.0.0.1"]);
-    // Meanwhile etcd is started again, and what happened until then is compacted.
+    // Meanwhile etcd is started again, and the events until then are compacted.
     watch.stop();
     etcd.restart();
     add(&node, "c3", "u3").ok();
@@ -881,7 +882,7 @@ fn a_watch_shows_what_happens_and_goes_on_after_a_compaction() {
     assert!(shown.starts_with("[]\n") && lines.iter().any(|line| line["event"] == "aside"), "{shown}");
     assert_eq!((&lines[0]["event"], &lines[0]["container_id"]), (&json!("given"), &json!("c1")));
     // For a time, and for one who reads no more.
-    assert!(node.cli(["watch", "--timeout", "3s"]).ok_text().is_empty());
+    assert!(node.cli(["list", "--watch-only", "--timeout", "3s"]).ok_text().is_empty());
     node.cli(["hold", "--remove", "10.0.0.9"]).ok_text();
     cluster.assert_clean();
 }
@@ -916,7 +917,7 @@ fn release_refuses() {
     cluster.assert_clean();
 }
 
-/// The names of what `metes check` finds, and how often each occurs.
+/// The names of the findings of `metes check`, with the count of each.
 fn violations(outcome: &Outcome) -> Vec<String> {
     let found = outcome.json()["violations"].clone();
     let found = found.as_array().unwrap_or_else(|| panic!("an array: {outcome}")).clone();
@@ -938,7 +939,7 @@ fn bitmap(set: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// A name, how the store is broken, what check names, and what is left after `--repair`.
+/// A name, the way to break the store, the findings of check, and the findings left after `--repair`.
 type Breakage = (&'static str, fn(&Store), &'static [&'static str], &'static [&'static str]);
 
 const BREAKAGES: [Breakage; 20] = [
@@ -1176,7 +1177,7 @@ fn what_does_not_decode_is_never_touched() {
     }));
 }
 
-/// What does not decode counts as held, and is shown as far as it is known.
+/// A record that does not decode counts as held, and is shown as far as it is known.
 #[test]
 fn what_does_not_decode_is_listed() {
     let cluster = Cluster::new();

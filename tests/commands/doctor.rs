@@ -1,4 +1,4 @@
-//! `metes doctor`: it names what is wrong, with what to do, and goes on to everything else.
+//! `metes doctor`: it names each fault with its remedy, and goes on to everything else.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use etcd_client::{Permission, PermissionType, UserAddOptions};
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, Outcome, Tls, network, report, wait_for};
 
-/// However much fails, a person gets an answer within this time. The machine may be busy.
+/// A person gets an answer within this time, however much fails. The machine may be busy.
 const WITHIN: Duration = Duration::from_secs(6);
 const SOON: Duration = Duration::from_secs(30);
 const PAST: [&str; 2] = ["20200101000000Z", "20200102000000Z"];
@@ -41,7 +41,7 @@ impl Told {
         Self { lines, outcome }
     }
 
-    /// Whether a line about this has this verdict and all words, the remedy's among them.
+    /// True if a line about this has this verdict and all words, the remedy's among them.
     fn has(&self, check: &str, verdict: &str, words: &[&str]) -> bool {
         self.lines.iter().any(|line| {
             let text = format!("{} {}", line["what"], line["remedy"]);
@@ -151,7 +151,7 @@ fn without_etcd_it_says_all_else() {
     etcd.stop();
     Told::by(&node).assert("endpoint", "bad", &[&etcd.endpoint(), "no answer"]);
     etcd.resume();
-    // What was spooled is carried out by the next run.
+    // The next run carries out the spooled DEL.
     node.del("c").config(&range()).run().silent();
     Told::by(&node).assert("spool", "ok", &["no DEL waits"]);
     cluster.assert_whole();

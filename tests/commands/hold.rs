@@ -200,7 +200,7 @@ fn wrong_words_are_refused_and_nothing_is_written() {
         exits(&outcome, 2, &["network"])
     }));
     assert!(cluster.store().keys("").is_empty(), "nothing was written");
-    // What stands by itself is no network's own address, so the range need not be known.
+    // An address that stands by itself is no network's own, so the range need not be known.
     node.add("c1").config(&config()).run().address();
     let before = stored(&cluster);
     for (meta, words) in [
@@ -247,7 +247,8 @@ fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
     node.add("c1").config(&config()).run().address();
     report([
         exits(&aside(&["10.57.0.100"]), 0, &["10.57.0.100 of network storage is set aside"]),
-        // By what a configuration asks for; one that is refused does not stop the next.
+        // The ranges that a configuration asks for tell the network, too. An address that is refused does not stop the
+        // next.
         exits(
             &aside(&["10.57.0.200", "192.0.2.1", "10.0.0.7"]),
             1,
@@ -480,7 +481,7 @@ impl Scene {
         points
     }
 
-    /// Whether all of a hold is there, or nothing, and the tree is sound; what is wrong otherwise.
+    /// Checks that all of a hold is there, or nothing, and that the tree is sound; the fault otherwise.
     fn judge(&self, row: &str) -> Option<String> {
         let count = |prefix: &str| self.cluster.store().keys(prefix).len();
         let counts = ["v1/owner/-/@blue/", "v1/net/blue/ip/", "v1/hold/blue/"].map(count);
@@ -559,7 +560,7 @@ fn a_hold_whose_time_is_over_gives_way_to_another_hold() {
     ]);
     report([exits(&hold(&node, &["10.0.0.5", "--note", "b"]), 0, &["is set aside until it is removed"])]);
     assert_eq!(holds(&node)[0]["note"], "b");
-    // What no hold belongs to is told, and ends by itself.
+    // The time of no hold is told, and ends by itself.
     cluster.store().put_leased("v1/hold/blue/00000000000000000000ffff0a000009", "", 30);
     let check = node.cli(["check"]);
     report([exits(&check, 0, &["harmless  time-without-hold: ", "10.0.0.9 is not set aside"])]);

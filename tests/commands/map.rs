@@ -114,7 +114,7 @@ fn browser(folder: &Path, arguments: &[&str], page: &Path) -> Outcome {
     outcome
 }
 
-/// How many colours a PNG has: the browser reads it, too.
+/// The number of colours of a PNG: the browser reads it, too.
 fn colours(folder: &Path, png: &[u8]) -> usize {
     let counter = folder.join("count.html");
     let page = format!(
@@ -155,7 +155,7 @@ fn a_browser_shows_the_page_with_its_tooltips() {
             "10.0.0.0/24 of network storage",
             "190 addresses: 3 held, 1 of them set aside",
             "<title>10.0.0.1: team-a/web-0, on a, since 20",
-            // What others have stored is text.
+            // Texts that others have stored are no markup.
             "<title>10.0.0.2: &lt;b&gt;bold&lt;/b&gt;/web-0, on a",
             "<title>10.0.0.9: set aside: printer &amp; co",
             "<title>10.0.0.64: in no range</title>",

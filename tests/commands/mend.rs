@@ -96,7 +96,7 @@ impl Scene {
         self.check(program, &[&["--mend", what], flags].concat())
     }
 
-    /// `metes check`, in the folder where it keeps what a mend deletes.
+    /// `metes check`, in the folder where it keeps the keys that a mend deletes.
     fn check(&self, program: std::path::PathBuf, flags: &[&str]) -> Run {
         let run = Run::new(program).env("METES_CONF", self.node.host_file()).within(self.cluster.folder());
         run.arguments([&["check"], flags].concat())
@@ -125,10 +125,10 @@ enum Damage {
     OnLease,
 }
 
-/// Who holds what where nothing was freed.
+/// The holders of all addresses, if nothing was freed.
 const ALL: &[&str] = &["10.0.0.1 c1", "10.0.0.2 c2", "10.0.0.9 -"];
 
-/// One kind of damage: its kind, what was done, who holds what after it was mended.
+/// One kind of damage: its kind, the damage, and the holders after it was mended.
 type Row = (Kind, (String, Damage), &'static [&'static str]);
 
 fn rows(scene: &Scene) -> Vec<Row> {
@@ -305,7 +305,7 @@ fn an_address_that_two_list_and_nobody_has_reserved_is_not_given_when_one_is_del
     scene.cluster.assert_clean();
 }
 
-/// What would be freed is named, with container, node and pod; of a key that is given only that is mended.
+/// Everything that would be freed is named, with container, node and pod; if a key is given, only that is mended.
 #[test]
 fn it_says_what_stands_there_and_mends_the_key_that_is_given() {
     let scene = Scene::new();
@@ -330,7 +330,7 @@ fn it_says_what_stands_there_and_mends_the_key_that_is_given() {
     scene.cluster.assert_clean();
 }
 
-/// What an address is set aside for may use it, and no container does.
+/// The device that an address is set aside for may use it, and no container does.
 #[test]
 fn an_address_that_is_set_aside_stays_so_if_its_note_is_known() {
     let scene = Scene::new();
@@ -351,7 +351,7 @@ fn an_address_that_is_set_aside_stays_so_if_its_note_is_known() {
     scene.cluster.assert_clean();
 }
 
-/// What could be somebody else's is not mended along with the rest.
+/// A key that could be somebody else's is not mended along with the rest.
 #[test]
 fn what_may_be_of_others_is_not_mended_by_the_way() {
     let scene = Scene::new();
@@ -414,7 +414,7 @@ fn what_changes_before_it_is_written_stays() {
     scene.cluster.assert_clean();
 }
 
-/// Where meta is damaged or gone, a person must say that what is left is all.
+/// If meta is damaged or gone, a person must say that the rest of the store is all.
 #[test]
 fn a_store_without_meta_is_not_mended_but_accepted() {
     let scene = Scene::new();
@@ -468,7 +468,7 @@ fn what_a_newer_metes_wrote_is_never_mended_and_never_given_away() {
         vec![newer(OWNER), garbage(PAGE)],
         vec![newer(OWNER), lost(NEXT_OWNER), lost(NEXT_POD)],
         vec![newer(OWNER), lost(NEXT_OWNER), lost(NEXT_POD), garbage(NEXT_IP)],
-        // The record of an owner is damaged, and what was reserved for it is a newer one's.
+        // The record of an owner is damaged, and a reservation for it is a newer program's.
         vec![garbage(OWNER), newer(IP)],
         vec![newer("v1/pool/storage"), garbage("v1/pools")],
         vec![("v1/cluster/test".to_owned(), br#"{"v":2}"#.to_vec())],
@@ -525,7 +525,7 @@ fn done_or_told(outcome: &Outcome) {
 fn what_a_mend_deletes_is_kept_and_whole_owners_are_put_back() {
     let scene = Scene::new();
     let store = scene.cluster.store();
-    // The record does not decode, and comes back so, with what was reserved for it.
+    // The record does not decode, and comes back so, with its reservation.
     scene.damage(&(OWNER.to_owned(), Damage::Put(b"\xff\0garbage".to_vec())));
     let before = store.entries("v1/");
     let freed = scene.mend(metes(), "undecodable-owner", &["--yes"]).run();
@@ -600,7 +600,7 @@ fn what_was_taken_since_is_not_put_back_and_the_others_are() {
         "{gone}"
     );
     assert!(!scene.holders().contains("10.0.0.1 c1"), "{gone}");
-    // What is nobody's comes back byte for byte, but for what somebody has written since.
+    // A key of nobody comes back byte for byte, but for one that somebody has written since.
     store.put("v1/junk", [0xff, 0]);
     store.put("v1/junk2", "theirs");
     let junk = kept_in(&scene.mend(metes(), "foreign-key", &["--yes"]).run());

@@ -1,4 +1,4 @@
-//! `"pool": "auto"`: pools say whom they are for, and `metes pool which` says what that comes to.
+//! `"pool": "auto"`: pools say whom they are for, and `metes pool which` says which ones are chosen.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn add_as(node: &Node, namespace: &str, container: &str) -> Outcome {
     node.add(container).pod(namespace, "web-0", &format!("u-{container}")).config(&auto).run()
 }
 
-/// What `which` says: the pools, and for each pool why it is not used.
+/// The answer of `which`: the pools, and for each other pool the reason why it is not used.
 fn which(node: &Node, arguments: &[&str]) -> (Outcome, Value) {
     let outcome = pool(node, &[&["which", "-o", "json"], arguments].concat(), "");
     let answer = serde_json::from_str(&outcome.stdout).unwrap_or_default();
@@ -82,7 +82,7 @@ fn pools_are_chosen_by_namespace_and_rack_and_as_which_says() {
     assert_eq!(of(&node, "team-a", "c5"), "10.61.0.2");
     assert_eq!(of(&node, "team-a", "c6"), "10.62.0.1");
     assert_eq!(add_as(&node, "team-a", "c6").ok()["routes"][0]["gw"], "10.62.0.6");
-    // A lower priority is not for what a higher one has no room for, or does not allow.
+    // A pool of lower priority does not stand in for a higher one that has no room, or that does not allow the pod.
     let full = add_as(&node, "team-b", "c7").error(100);
     assert!(full["msg"].as_str().is_some_and(|msg| msg.contains("pool team ")), "{full}");
     let refused = add_as(&rack, "team-b", "c8").error(7);
@@ -169,7 +169,7 @@ fn a_namespace_moves_to_another_pool_and_its_running_pods_stay() {
     // As soon as `apply` has returned, the next pod follows, also if the pool that it came from did not change.
     apply(&node, &(text("two", "10.72.0.0/24", "x, ns") + "priority: 1\n"));
     assert_eq!(add_as(&node, "ns", "c2").address(), "10.72.0.1");
-    // What runs keeps its address, with the routes of the pool that gave it.
+    // A container that runs keeps its address, with the routes of the pool that gave it.
     let again = add_as(&node, "ns", "c1").ok();
     assert_eq!((&again["ips"], &again["routes"]), (&first["ips"], &first["routes"]));
     assert_eq!(again["routes"][0]["dst"], "10.71.0.0/24");

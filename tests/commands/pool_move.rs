@@ -11,7 +11,7 @@ use support::{Cluster, Node, Outcome, Run, in_parallel, metes, network};
 /// Pods that run from before the move until after it.
 const STEADY: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
 const LOOPS: usize = 4;
-/// How many pods a loop starts by the ranges, and at least by the pools.
+/// The pods that a loop starts by the ranges, and at least by the pools.
 const ROUNDS: usize = 5;
 
 fn add(node: &Node, container: &str, config: &Value) -> Outcome {
@@ -27,7 +27,7 @@ fn definition(config: &Value) -> String {
     object.to_string()
 }
 
-/// What `metes pool from-nad` prints, and the configuration of the definition with the pools.
+/// The output of `metes pool from-nad`, and the configuration of the definition with the pools.
 fn moved(node: &Node, nad: &str) -> (String, Value) {
     let from_nad = |more: &[&str]| {
         let run = Run::new(metes()).env("METES_CONF", node.host_file());

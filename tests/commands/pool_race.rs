@@ -52,7 +52,7 @@ fn pods(node: &Node, index: usize, is_over: &AtomicBool) -> usize {
     started
 }
 
-/// Which range had which state at each revision at which the pool was written.
+/// The state of each range of the pool at this revision.
 fn states(texts: &[(i64, Value)], revision: i64) -> Vec<String> {
     let (_, pool) = texts.iter().rev().find(|(written, _)| *written <= revision).expect("there was a pool");
     let ranges = pool["definition"]["ranges"].as_array().expect("ranges");
@@ -99,7 +99,7 @@ fn no_address_is_committed_by_a_text_that_was_replaced() {
     cluster.assert_whole();
 }
 
-/// What happened, by the store's revisions.
+/// The events, by the store's revisions.
 #[derive(Default)]
 struct History {
     /// Every text of the pool.

@@ -1,4 +1,4 @@
-//! Named pools: what an operator does with them, and what pods get from them.
+//! Named pools: the operator's commands, and the addresses that pods get from them.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -108,7 +108,7 @@ fn what_is_applied_is_listed_shown_and_exported() {
     assert_eq!(status(&node, "storage"), counted);
     assert_eq!(node.pool(&["status"], "").stdout.lines().count(), 3);
 
-    // The rows of what is held tell the pool.
+    // The rows of held addresses name the pool.
     assert_eq!(node.list()[0]["pool"], "storage");
     let block = node.cli(["show", "10.56.0.1"]);
     assert!(block.stdout.contains("pool:         storage\n"), "{block}");

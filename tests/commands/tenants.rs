@@ -140,7 +140,7 @@ fn documented_commands() -> Vec<Vec<String>> {
     commands.map(|command| command.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-/// The Job of manifests/etcd-roles carries out what docs/security.md says of one cluster, in that order.
+/// The Job of manifests/etcd-roles carries out the steps of docs/security.md for one cluster, in that order.
 #[test]
 fn the_job_does_what_is_documented() {
     let job = support::root().join("manifests/etcd-roles/job.yaml");
@@ -200,7 +200,7 @@ fn every_verb_works_with_the_documented_role() {
 
     world.orphan("gone");
     world.pass(["--grace", "1h"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
-    // What it remembers has an age, which is a lease's.
+    // The memory of a pass has an age, which is a lease's.
     world.pass(["--grace", "1h", "--dry-run"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
     world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 1}));
     a_reconciler_that_stays_leads(&world);
@@ -253,7 +253,7 @@ fn a_node_uses_pools_and_cannot_change_them() {
         let outcome = node.cli(arguments);
         assert!(!outcome.succeeded(), "{outcome}");
     }
-    // Not with other tools either: neither what a pool gives, nor whom it is for.
+    // Not with other tools either: neither the addresses of a pool, nor the pods that it is for.
     let stolen = server.client("metes");
     for key in ["v1/pool/storage", "v1/pools"].map(|key| cluster.store().key(key)) {
         assert!(server.run_as(&stolen, async |client| client.put(key.as_str(), "", None).await).is_err());
@@ -301,7 +301,7 @@ fn an_import_is_begun_and_given_up(world: &World) {
     }
 }
 
-/// What the lease of a run needs: more than putting and deleting keys.
+/// The permissions that the lease of a run needs: more than to put and delete keys.
 #[test]
 fn leases_are_for_every_user_and_end_only_with_the_right_to_their_keys() {
     let server = Server::start();
@@ -340,7 +340,7 @@ fn verbs(node: &Node) -> Vec<(&'static str, Run)> {
 }
 
 const READERS: [&[&str]; 9] = [
-    &["watch", "--timeout", "1s"],
+    &["list", "--watch-only", "--timeout", "1s"],
     &["list"],
     &["usage"],
     &["map", "10.70.0.0/24"],
@@ -379,7 +379,7 @@ fn judge_refused(row: &str, node: &Node) -> Vec<Option<String>> {
             && outcome.stderr.contains("permission");
         failures.push(expect(&format!("{row}, {arguments:?}"), is_refused, &outcome));
     }
-    // It goes on to what needs no rights.
+    // It goes on to the checks that need no rights.
     let doctor = node.cli(["doctor"]);
     let is_told = ["cannot be read", "permission", "node "].iter().all(|words| doctor.stdout.contains(words));
     let is_told = is_told && doctor.status.code() == Some(1);

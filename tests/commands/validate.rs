@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use support::{Cluster, Dice, Node, Outcome, Run, in_parallel, metes, mutate_json, network, report};
 
 const WORKERS: usize = 4;
-/// How many mutants there are of each configuration.
+/// The number of mutants of each configuration.
 const MUTANTS: u64 = 9;
 /// With fewer of either kind, the mutants are too wild or too tame to prove anything.
 const OF_EACH_KIND: usize = 250;
@@ -67,7 +67,7 @@ fn configurations(text: &str) -> Vec<Value> {
     found
 }
 
-/// What a runtime gives to each plugin whose `ipam` is metes: the list's name and version.
+/// The configuration that a runtime gives to each plugin whose `ipam` is metes: with the list's name and version.
 fn delegated(config: &Value) -> Vec<Value> {
     let plugins = config["plugins"].as_array().cloned().unwrap_or_else(|| vec![config.clone()]);
     let of_metes = plugins.into_iter().filter(|plugin| plugin["ipam"]["type"] == "metes");
@@ -129,7 +129,7 @@ fn mutants(config: &Value, seed: u64) -> Vec<Value> {
         serde_json::from_slice::<Value>(&text).expect("it stays JSON")
     };
     let all = std::iter::repeat_with(|| mutant(&mut dice)).take(4 * MUTANTS as usize);
-    // What no plugin is given, and files of the node, are nobody's to judge here.
+    // Parts that no plugin is given, and files of the node, are nobody's to judge here.
     let is_judged = |mutant: &Value| {
         let text = mutant.to_string();
         let count = delegated(mutant).len();
@@ -138,7 +138,7 @@ fn mutants(config: &Value, seed: u64) -> Vec<Value> {
     all.filter(is_judged).take(MUTANTS as usize).collect()
 }
 
-/// What is given as text: a key that stands twice is lost in a tree.
+/// Mutations of text: a key that stands twice is lost in a tree.
 const TWICE: [&str; 3] = [
     r#""range":"10.1.0.0/24","range":"10.2.0.0/24""#,
     r#""range":"10.1.0.0/24","Range":null"#,
@@ -516,7 +516,8 @@ fn files_of_each_kind_are_told_apart() {
         let is_right = outcome.status.code() == Some(code) && words.iter().all(|words| said.contains(words));
         (!is_right).then(|| format!("{name}: expected {code} and {words:?}: {outcome}"))
     }));
-    // A key of the section `etcd` is refused on a node with a host file, and what `allowed` does not name.
+    // A key of the section `etcd` is refused on a node with a host file, and so is a range that `allowed` does not
+    // name.
     let own_etcd = json!({"cniVersion": "1.0.0", "name": "n", "type": "macvlan",
         "ipam": {"type": "metes", "range": "10.0.0.0/24", "etcd": {"endpoints": ["http://127.0.0.1:1"]}}});
     let bound = cluster.node_with("c", json!({"allowed": {"default": ["10.1.0.0/16"]}}));
@@ -526,7 +527,7 @@ fn files_of_each_kind_are_told_apart() {
         let refused = validate(&host_file, &[], &config.to_string());
         assert!(refused.status.code() == Some(1) && refused.stdout.contains(words), "{refused}");
     }
-    // What is wrong between two files stands with the later one, and files stand as they were given.
+    // An issue between two files stands with the later one, and files stand as they were given.
     let mut gateway = good.clone();
     gateway["ipam"]["gateway"] = json!("10.0.0.1");
     let refused = good.to_string().replace("/24", "/33");
@@ -547,7 +548,7 @@ fn files_of_each_kind_are_told_apart() {
     cluster.assert_clean();
 }
 
-/// What the repository shows is sound.
+/// The examples of the repository are sound.
 #[test]
 fn the_examples_have_no_errors() {
     let cluster = Cluster::new();

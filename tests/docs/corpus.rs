@@ -11,8 +11,8 @@ use std::path::Path;
 
 const KINDS: [&str; 3] = ["seeds", "corpus", "regressions"];
 
-/// What there is at least of each target, of each kind: none of it is thrown away, and what
-/// `hack/fuzz --keep` leaves in a corpus is about as much each time.
+/// The least number of inputs of each target, of each kind: none is thrown away, and `hack/fuzz --keep` leaves about as
+/// many in a corpus each time.
 const LEAST: [(&str, [usize; 3]); 13] = [
     ("args", [11, 130, 0]),
     ("choice", [0, 130, 0]),
@@ -55,7 +55,7 @@ fn inputs(folder: &Path) -> Vec<(String, Vec<u8>)> {
     names(folder).into_iter().map(|name| (name.clone(), read(&folder.join(name)))).collect()
 }
 
-/// What is in a folder, in order; nothing if there is no such folder.
+/// The names in a folder, in order; none if there is no such folder.
 fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let entries = entries.map(|entry| entry.unwrap_or_else(|e| panic!("{}: {e}", folder.display())));

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 const PAGE: &str = "docs/install.md";
 const BLOCK_MAX: Duration = Duration::from_secs(60);
 const NAMESPACE: &str = "metes";
-/// Stands between what two commands print.
+/// Stands between the outputs of two commands.
 const BETWEEN: char = '\u{1e}';
 /// As the page shows it.
 const CONTAINER: &str = "6f1c0d2b9e5513a07c3eb81d44a0f4182e07a92c6d9b3e60a2f71c52d86e90b4";
@@ -32,10 +32,10 @@ const BY_NOBODY: [(&str, &str); 1] = [(
     "it needs podman and a registry; hack/e2e has images that hack/images builds",
 )];
 
-/// Runs a block, and looks at what it has done.
+/// Runs a block, and looks at its effects.
 type Case = fn(&Lab, &Block);
 
-/// What is run against a kube-apiserver.
+/// The blocks that run against a kube-apiserver.
 const IN_A_CLUSTER: [(&str, Case); 6] = [
     ("kubectl apply -f manifests/base/namespace.yaml", another_etcd_is_used),
     ("kubectl apply -f manifests/examples/bridge.yaml", a_pod_gets_a_second_interface),
@@ -45,7 +45,7 @@ const IN_A_CLUSTER: [(&str, Case); 6] = [
     ("kubectl -n metes create job defrag --from=cronjob/metes-etcd-defrag", space_is_gained),
 ];
 
-/// What is run on a machine: what there is before, what is asked afterwards, and what the answer to that has.
+/// The blocks that run on a machine: each with the files before, the question afterwards, and a part of the answer.
 const ON_A_MACHINE: [(&str, &str, &str, &str); 4] = [
     (
         "etcdutl snapshot restore db --skip-hash-check --data-dir rescued",
@@ -92,7 +92,7 @@ fn blocks() -> BTreeMap<String, Block> {
     blocks
 }
 
-/// What the steps of hack/e2e run: the words of each `from_install_doc "..."`.
+/// The blocks that steps of hack/e2e run: the words of each `from_install_doc "..."`.
 fn by_steps() -> Vec<String> {
     let folder = support::root().join("hack/e2e.d/steps");
     let mut claims = Vec::new();
@@ -196,7 +196,7 @@ impl Machine {
         ] {
             symlink(program, path(name)).expect("a program can be linked");
         }
-        // The program is built already: it is what the other tests run.
+        // The program is built already: the other tests run the same one.
         let cargo = "#!/bin/sh -e\n[ \"$*\" = 'build --release --locked' ]\n\
                      mkdir -p target/release\ncp -L programs/metes target/release\n";
         write_program(&path("bin/cargo"), cargo);
@@ -207,7 +207,7 @@ impl Machine {
         Self { folder }
     }
 
-    /// What is said afterwards. The block succeeds, and prints what it shows.
+    /// The output of `after`. The block succeeds, and prints what it shows.
     #[track_caller]
     fn run(&self, block: &Block, before: &str, after: &str) -> String {
         let folder = self.folder.path().display();
@@ -252,7 +252,7 @@ fn script(block: &Block, before: &str, after: &str) -> String {
     script + &format!("printf '{BETWEEN}'\n{after}\n")
 }
 
-/// The run of a script succeeded, and each command whose output the page shows has printed that. Returns what was said
+/// The run of a script succeeded, and each command whose output the page shows has printed that. Returns the output
 /// after them.
 #[track_caller]
 fn expect_as_shown(block: &Block, outcome: &Outcome) -> String {
@@ -267,7 +267,7 @@ fn expect_as_shown(block: &Block, outcome: &Outcome) -> String {
     said[said.len() - 1].to_owned()
 }
 
-/// Also without what a node without a name of its own adds to the machine's.
+/// The normalized lines, without the id that a node without a name of its own adds to the machine's name.
 fn comparable(text: &str) -> Vec<String> {
     let is_hex = |text: &str| text.len() == 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
     let word = |word: &str| match word.split_once('-') {
@@ -288,14 +288,14 @@ fn blocks_are_run_in_a_cluster() {
     lab.cluster.assert_clean();
 }
 
-/// A real API server with everything installed. What controllers and kubelets would do, the test does.
+/// A real API server with everything installed. The test does the work of controllers and kubelets.
 struct Lab {
     api: KubeApi,
     kubeconfig: PathBuf,
     cluster: Cluster,
     node: Node,
     netns: Netns,
-    /// Whether the pod's network is up.
+    /// True if the pod's network is up.
     attached: RefCell<bool>,
     folder: TempDir,
     etcd: Etcd,
@@ -349,7 +349,7 @@ impl Lab {
         self.folder.path().join(name)
     }
 
-    /// kubectl, but what it executes in a pod is run here. The object that it names must be there.
+    /// kubectl, but a command that it executes in a pod is run here. The object that it names must be there.
     fn kubectl(&self) -> String {
         let kubectl = tool("kubectl").display().to_string();
         let etcdctl = tool("etcd-clients").join("etcdctl").display().to_string();
@@ -380,7 +380,7 @@ impl Lab {
         )
     }
 
-    /// A shell whose folder has what the repository has, on a machine with this cluster.
+    /// A shell whose folder has the content of the repository, on a machine with this cluster.
     fn shell(&self, script: &str) -> Run {
         let path = std::env::var("PATH").unwrap_or_default();
         Run::new("bash")
@@ -402,7 +402,7 @@ impl Lab {
         expect_as_shown(block, &running.wait());
     }
 
-    /// Brings one step forward what controllers and kubelets would.
+    /// Brings the work of controllers and kubelets one step forward.
     fn control(&self) {
         for job in self.items(&format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs")) {
             if job["status"]["completionTime"].is_null() {
@@ -453,7 +453,7 @@ impl Lab {
         assert!(outcome.succeeded(), "{outcome}");
     }
 
-    /// Runs the containers of its pod one after the other, with what they have mounted.
+    /// Runs the containers of its pod one after the other, with their mounts.
     fn run_job(&self, job: &Value) {
         let spec = &job["spec"]["template"]["spec"];
         let pod = tempfile::tempdir().expect("a folder can be made");
@@ -597,7 +597,7 @@ fn certificates_are_renewed(lab: &Lab, block: &Block) {
     assert_eq!(lab.certificate("metes-client", "ca.crt"), authority, "the authority stays");
 }
 
-/// The members start again by themselves, with what is there then.
+/// The members start again by themselves, with the files that are there then.
 fn the_authority_is_replaced(lab: &Lab, block: &Block) {
     let authority = lab.certificate("metes-ca", "tls.crt");
     lab.run(block);

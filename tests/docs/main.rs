@@ -3,6 +3,7 @@
 mod corpus;
 mod install_doc;
 mod layout;
+mod marks;
 mod promises;
 mod readme;
 mod reconciler;

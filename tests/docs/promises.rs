@@ -17,7 +17,7 @@ fn document() -> String {
     fs::read_to_string(support::root().join("docs/testing.md")).expect("the document")
 }
 
-/// What stands in backquotes and looks like a test: `file::name`, perhaps with modules between.
+/// The texts in backquotes that look like a test: `file::name`, perhaps with modules between.
 fn named_tests(line: &str) -> Vec<(String, String)> {
     let quoted = line.split('`').skip(1).step_by(2);
     let is_word = |word: &str| {
@@ -148,7 +148,7 @@ fn every_promise_of_real_clusters_is_shown() {
     assert!(promises.len() > 30, "{promises:?}");
     for row in promises {
         let [promise, tests, by_steps] = row[..] else { panic!("it has other columns: {row:?}") };
-        // That the tests are there, another test checks of the whole page.
+        // Another test checks of the whole page that the tests are there.
         assert_eq!(quoted(tests).len(), named_tests(tests).len(), "no test is called so: {tests}");
         assert!(!named_tests(tests).is_empty() || !quoted(by_steps).is_empty(), "nobody shows: {promise}");
         for step in quoted(by_steps) {
@@ -208,7 +208,7 @@ fn every_key_stands_in_the_table_of_keys() {
     assert!(architecture.matches("| `v1/").count() == keys.matches("/// `v1/").count(), "a key is gone");
 }
 
-/// docs/troubleshooting.md says of each kind what `metes check --explain` says.
+/// docs/troubleshooting.md says the same of each kind as `metes check --explain`.
 #[test]
 fn every_kind_of_finding_is_explained() {
     let found = source("docs/troubleshooting.md");
@@ -247,7 +247,7 @@ fn every_key_is_parsed_and_tested() {
         let parsed = Keys::new("/metes/").parse(format!("/metes/v1/{}", sample(form)).as_bytes());
         let parsed = format!("{:?}", parsed.unwrap_or_else(|e| panic!("`parse_path` lacks an arm: {e}")));
         assert_eq!(parsed.split('(').next(), Some(variant), "{form}");
-        // Whatever stands before the first part that may vary, and the kind of what a network has.
+        // The text before the first part that may vary, and the kind of key of a network.
         let fixed = form.replace("<network>", "default");
         let fixed = fixed.split('<').next().unwrap_or_default();
         // A cursor's id is a digest. fuzz/src/config.rs parses what is built.

@@ -1,5 +1,5 @@
-//! The documents for users and the code say the same: every key stands there, what they show is accepted, and
-//! their links lead somewhere. README stays short.
+//! The documents for users and the code say the same: every key stands there, every sample is accepted, and links lead
+//! somewhere. README stays short.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use metes::config::{Config, HostFile, Settings};
 use metes::pool::choose::Order;
 use serde_json::{Value, json};
 
-/// What README may have, outside of code.
+/// The most words of README, outside of code.
 const README_WORDS: usize = 1000;
 /// Has the tables of all keys and error codes.
 const CONFIGURATION: &str = "docs/configuration.md";
@@ -79,7 +79,7 @@ fn key_lists(file: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     keys
 }
 
-/// Whether a key stands in a document as code: by itself, in a path, or in a list of keys.
+/// True if a key stands in a document as code: by itself, in a path, or in a list of keys.
 fn is_documented(document: &str, key: &str) -> bool {
     let in_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut spans = document.split('`').skip(1).step_by(2);
@@ -155,7 +155,7 @@ fn documents() -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|ext| ext == "md")).collect()
 }
 
-/// What `#` in a link may be followed by, as code hosts make it of headings.
+/// The anchors that may follow `#` in a link, as code hosts make them of headings.
 fn anchors(document: &str) -> BTreeSet<String> {
     let headings = prose(document);
     let headings = headings.lines().filter_map(|line| line.strip_prefix('#')?.split_once(' '));

@@ -1,5 +1,6 @@
-//! What the pages for users show of commands is what the real binary prints. Each line `# ...` of their console
-//! blocks is run, in order, with a shell and a real etcd. What differs from run to run is compared by its form alone.
+//! The samples of commands on the pages for users are the output of the real binary. Each line `# ...` of their console
+//! blocks is run, in order, with a shell and a real etcd. Parts that differ from run to run are compared by their form
+//! alone.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,10 +11,10 @@ use serde_json::{Value, json};
 use support::{Block, Cluster, Etcd, Node, Run, Running, Shown, metes, network_as, normalized, wait_for};
 
 const WATCH_MAX: Duration = Duration::from_secs(30);
-/// What a page marks what is typed with.
+/// The mark that a page puts before typed text.
 const PROMPT: &str = "# ";
 const QUESTION: &str = "[y/N]";
-/// What a page shows of a container's id that is printed whole.
+/// The characters that a page shows of a container's id, which the command prints whole.
 const ID_SHOWN: usize = 12;
 /// Files that samples name, and which block of YAML of a page each has.
 const FILES: [(&str, &str, usize); 3] =
@@ -31,13 +32,13 @@ fn blocks(file: &str, language: &str) -> Vec<Block> {
     Block::all(file).into_iter().filter(|block| block.language == language).collect()
 }
 
-/// Those of blocks that begin with a line of the shell of a node: others need a cluster.
+/// The samples of blocks that begin with a line of the shell of a node: others need a cluster.
 fn samples(file: &str) -> Vec<Shown> {
     let on_a_node = |block: &Block| block.lines.first().is_some_and(|line| line.starts_with(PROMPT));
     blocks(file, "console").into_iter().filter(on_a_node).flat_map(|block| block.commands()).collect()
 }
 
-/// By their form alone. Long ids are cut, and what a person answers is left out.
+/// The form of a text. Long ids are cut, and the answers of a person are left out.
 fn comparable(text: &str) -> Vec<String> {
     let mut text = text.replace(&format!("{QUESTION} y\n"), &format!("{QUESTION} "));
     for id in CONTAINERS {
@@ -46,7 +47,7 @@ fn comparable(text: &str) -> Vec<String> {
     normalized(&text)
 }
 
-/// What the samples begin with: three pods hold addresses, and the reconciler has seen that one of them is gone.
+/// The state before the samples: three pods hold addresses, and the reconciler has seen that one of them is gone.
 struct Scene {
     cluster: Cluster,
     node: Node,
@@ -89,7 +90,7 @@ impl Scene {
         self.shell(&format!("{{ {command}\n}} 2>&1")).run().stdout
     }
 
-    /// What a watch prints while a pod comes and goes.
+    /// The output of a watch while a pod comes and goes.
     fn watch(&self, etcd: &Etcd, command: &str) -> String {
         let watch: Running = self.shell(&format!("exec {command} >watched 2>&1")).spawn();
         wait_for("a watch", WATCH_MAX, || match etcd.metric("etcd_debugging_mvcc_watcher_total", &[]) {
@@ -123,12 +124,12 @@ fn add(node: &Node, container: &str, pod: &str, address: &str) {
     assert_eq!(run.config(&storage()).run().address(), address);
 }
 
-/// Says of each sample that differs what the real run has printed.
+/// Shows, for each sample that differs, the output of the real run.
 fn differences(file: &str, etcd: &Etcd) -> String {
     let scene = Scene::new(etcd);
     let mut told = String::new();
     for Shown { command, output: shown } in samples(file) {
-        let printed = match command.starts_with("metes watch") {
+        let printed = match command.contains(" --watch-only") {
             true => scene.watch(etcd, &command),
             false => scene.run(&command),
         };

@@ -22,7 +22,7 @@ fn node_behind(cluster: &Cluster, name: &str, endpoint: &str) -> Node {
     cluster.node_with(name, json!({"gc_grace_s": 0, "etcd": {"endpoints": [endpoint]}}))
 }
 
-/// What the store says each container of a node holds.
+/// The addresses of each container of a node, by the store.
 fn held(cluster: &Cluster) -> BTreeMap<String, String> {
     let records = cluster.store().entries("v1/owner/");
     let addresses = |record: &[u8]| -> Vec<String> {
@@ -92,7 +92,7 @@ fn gc_until_all_is_freed(node: &Node, config: &Value) {
     });
 }
 
-/// How many owner records were written or deleted by requests whose answer was lost. The head of a queue commits for
+/// The owner records that were written or deleted by requests whose answer was lost. The head of a queue commits for
 /// runs behind it, which then send no commit of their own.
 fn done(proxy: &GrpcProxy, kind: Kind) -> usize {
     let struck = proxy.struck();
@@ -162,13 +162,13 @@ fn a_thousand_commits_whose_answer_is_lost() {
     cluster.assert_whole();
 }
 
-/// For how long a network is bad.
+/// The time that a network is bad.
 const FAULT_LASTS: Duration = Duration::from_secs(1);
 /// A run that lost one request, or a second of its network, has answered by then.
 const ANSWERED_MAX: Duration = Duration::from_secs(12);
 /// The next run is served by then, past what a dead one has left in the queue.
 const SERVED_MAX: Duration = Duration::from_secs(8);
-/// How long the test itself waits for something.
+/// The longest time that the test itself waits for something.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A blocker's ticket in the queue; no run chooses this lease's id.
 const BLOCKER: &str = "0000000000000001";
@@ -293,7 +293,7 @@ fn cases<C: Send + std::fmt::Debug>(workers: usize, cases: Vec<C>, run: impl Fn(
     report(failures);
 }
 
-/// A rule about commits must not strike what only reads the same keys.
+/// A rule about commits must not strike requests that only read the same keys.
 #[test]
 fn requests_are_told_apart_by_what_they_write() {
     let ground = Ground::new(Etcd::shared());
@@ -304,7 +304,7 @@ fn requests_are_told_apart_by_what_they_write() {
     ground.del("c").run().silent();
     assert_eq!(seen(), [2, 3, 1, 1, 0]);
     ground.del("c").run().silent();
-    // Its one look also shows what the node held under former names.
+    // Its one look also shows the addresses that the node held under former names.
     assert_eq!(seen(), [2, 4, 1, 1, 1]);
     let others = [Kind::Revoke, Kind::Watch, Kind::Ticket, Kind::Leave, Kind::Other];
     // The second DEL asks how long the lease will live that the first one has left.
@@ -349,12 +349,12 @@ impl Fault {
     }
 }
 
-/// Where in a run a fault strikes.
+/// The moment of a run at which a fault strikes.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     /// An ADD where nobody queues.
     Add(Kind),
-    /// An ADD that finds out what became of a commit whose answer was lost.
+    /// An ADD that settles a commit whose answer was lost.
     Settle(Kind),
     AddInQueue(Kind),
     SettleInQueue(Kind),
@@ -471,7 +471,7 @@ fn assert_late_ones_do_nothing(proxy: &GrpcProxy, kind: Kind, fault: Fault) {
     }
 }
 
-/// What happens between the death of an ADD and its commit's arrival.
+/// The event between the death of an ADD and its commit's arrival.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {
     /// Its lease ends by itself.
@@ -543,7 +543,7 @@ fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
     ground.assert_sound_but_for_bits();
 }
 
-/// What etcd says, and whether it had done it.
+/// The words of etcd, and their truth: it may have done the work all the same.
 #[derive(Clone, Copy, Debug)]
 struct Says {
     code: Code,
@@ -656,7 +656,7 @@ fn a_commit_that_is_refused_for_good_leaves_nothing() {
     });
 }
 
-/// Out of space, whatever is put is refused; deletes are done.
+/// Out of space, every put is refused; deletes are done.
 #[test]
 fn a_free_that_etcd_has_no_space_for_is_done_with_deletes() {
     let etcd = Etcd::start();
@@ -708,8 +708,8 @@ fn what_was_freed_without_space_serves_all_that_come_after() {
     cluster.assert_whole();
 }
 
-/// An ADD that is older than the DEL may still be on its way: only the tombstone keeps it from reserving what nobody
-/// gives back.
+/// An ADD that is older than the DEL may still be on its way: only the tombstone keeps it from reserving addresses that
+/// nobody gives back.
 #[test]
 fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     let etcd = Etcd::start();
@@ -747,7 +747,7 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     cluster.assert_whole();
 }
 
-/// Out of space, or with members whose data differ, etcd answers what only reads.
+/// Out of space, or with members whose data differ, etcd answers requests that only read.
 #[test]
 fn an_alarm_under_which_etcd_takes_no_writes_is_told() {
     let etcd = Etcd::start();
@@ -792,7 +792,7 @@ fn set_alarm(cluster: &Cluster, alarm: AlarmType, action: AlarmAction) {
     });
 }
 
-/// When a network turns bad for a run.
+/// The moment at which a network turns bad for a run.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     /// Before it comes.
@@ -893,10 +893,10 @@ fn an_endpoint_that_stays_bad_is_left_for_a_good_one() {
 /// while.
 #[test]
 fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
-    /// How long a run tries where nobody lets it in, and for how long the member that does has no leader.
+    /// The time that a run tries where nobody lets it in, and the time that the member that does has no leader.
     const GIVE_UP: Duration = Duration::from_secs(2);
     const LEADERLESS: Duration = Duration::from_secs(5);
-    /// How often it is refused first: now and then the connection is gone before the words are read.
+    /// The refusals that come first: now and then the connection is gone before the words are read.
     const REFUSALS: usize = 6;
     let etcd = Etcd::start();
     let mut strict = Etcd::start_mtls();

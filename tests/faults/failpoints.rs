@@ -1,4 +1,4 @@
-//! Failure points: what is released has none, and a run that panics at one answers all the same.
+//! Failure points: a released program has none, and a run that panics at one answers all the same.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ fn config() -> Value {
     network(json!({"range": "10.60.0.0/24"}))
 }
 
-/// Whatever a build with failure points must contain.
+/// The texts that a build with failure points must contain.
 const TRACES: [&str; 2] = ["METES_FAIL", "failpoint"];
 
 fn traces(program: PathBuf) -> Vec<&'static str> {
@@ -118,7 +118,7 @@ fn a_panic_is_answered_and_the_del_after_it_finds_all() {
         node.del("c1").config(&config()).run().silent();
         cluster.assert_nothing_held();
     }
-    // What was answered stands.
+    // An answer stands.
     let late = node.add("c1").config(&config()).program(failing_metes());
     let ended = late.env("METES_FAIL", "print.after=panic").run();
     assert!(ended.stderr.contains("has panicked"), "{ended}");
@@ -136,7 +136,8 @@ fn a_panic_is_answered_and_the_del_after_it_finds_all() {
     cluster.assert_clean();
 }
 
-/// What cannot be settled is left to a spooled DEL, but for what the container holds by an earlier answer.
+/// A commit that cannot be settled is left to a spooled DEL, except for addresses that an earlier answer gave the
+/// container.
 #[test]
 fn a_repeated_add_that_cannot_settle_its_commit_keeps_what_it_was_told() {
     let cluster = Cluster::new();

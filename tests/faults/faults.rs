@@ -1,5 +1,5 @@
-//! What is killed, stopped, cut off, filled up or taken back in time: what is left behind is
-//! always consistent, and the next ADD is served soon.
+//! Processes, hosts and stores that are killed, stopped, cut off, filled up or taken back in time: the state that they
+//! leave is always consistent, and the next ADD is served soon.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -68,7 +68,7 @@ impl<'a> Queue<'a> {
         self.cluster.store().keys(&self.prefix)
     }
 
-    /// Takes the head of the queue, so that whoever comes next waits with a ticket.
+    /// Takes the head of the queue, so that the next run waits with a ticket.
     fn block(&self) {
         self.cluster.store().put_leased(&format!("{}{BLOCKER}", self.prefix), "{}", 60);
         self.cluster.store().put_leased(&self.tail, BLOCKER, 60);
@@ -404,7 +404,7 @@ fn an_etcd_that_is_down_is_told_in_time() {
     cluster.assert_clean();
 }
 
-/// What an operator does with a store that is out of space.
+/// Does the work of an operator with a store that is out of space.
 fn make_room(cluster: &Cluster) {
     let store = cluster.store();
     store.run(async |client| {
@@ -501,7 +501,7 @@ fn a_store_that_was_restored_is_suspect_until_it_is_accepted() {
     etcd.restore_data(&backup);
     assert_suspect_until_accepted(&cluster, &node, &other, &config);
 
-    // What the backup knew is still held.
+    // The addresses that the backup knew are still held.
     assert_eq!(holders(&node), ["kept", "kept2"]);
     assert_eq!(node.add("kept").config(&config).run().address(), kept);
     assert_served(&other.add("e").config(&config).run());
@@ -698,7 +698,7 @@ fn adds_that_never_learn_what_became_of_them_hold_nothing_in_the_end() {
         }
     }
     assert!(expected.len() < ADDS, "etcd was stopped too late");
-    // Each run that has answered carries out some of what was spooled.
+    // Each run that has answered carries out some of the spooled DELs.
     for index in 0..3 {
         assert_served(&node.add(&format!("after{index}")).config(&config).run());
         expected.push(format!("after{index}"));
@@ -715,7 +715,7 @@ fn adds_that_never_learn_what_became_of_them_hold_nothing_in_the_end() {
     cluster.assert_whole();
 }
 
-/// All that it does takes longer than what is given to each look.
+/// All of it takes longer than the time that each look has.
 #[test]
 fn each_look_of_a_repair_has_time_of_its_own() {
     const ONE_WAY: Duration = Duration::from_millis(600);

@@ -12,12 +12,15 @@ use metes::local::spool::Spooled;
 use metes::local::state::NodeState;
 use metes::pool::Wanted;
 use metes::pool::record::{Held, Labels, Owner, RunStart};
+use metes::store::allot::Allotment;
+use metes::store::change::Change;
 use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
 use metes::store::free::{Free, FreeGuard, Freed};
 use metes::store::keys::{Bytes, Key, Keys, LeaseId};
 use metes::store::kv::{Failure, Kv, LeaseAge};
 use metes::store::release::{self, FreeHints, Left};
 use metes::store::session::Session;
+use metes::store::snapshot::Snapshot;
 use metes::store::txn::{Op, Reply, Txn};
 use serde_json::json;
 use support::{Cluster, Etcd, left_to_etcd, network, plain_store, range_set};
@@ -28,7 +31,7 @@ const NODE: &str = "n1";
 fn owner(container: &str) -> Owner {
     Owner::named(["-", NODE, container, "net1"]).expect("plain names")
 }
-/// How long a request of the test itself may take.
+/// The longest time of a request of the test itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[test]
@@ -81,7 +84,7 @@ fn runs_of_one_node_share_a_lease_and_replace_one_that_has_ended() {
             ("second", 2, None, 0),
             ("third", 3, Some(Fate::Outlived), 1),
             ("fourth", 4, None, 0),
-            // Nine seconds later what is left of a lease might be too short for a run.
+            // Nine seconds later the rest of a lease might be too short for a run.
             ("fifth", 9_000_000_003, None, 1),
         ] {
             let kv = world.meddling(fate);
@@ -157,7 +160,7 @@ fn an_add_refuses_a_lease_that_etcd_has_made_too_long() {
         assert!(world.held().is_empty());
         kv.granted.set(Some(limits::FENCE_MOST));
         world.add(&kv, "c", 2).await.expect("this long is fine");
-        // A DEL frees whatever etcd grants, and leaves such a lease to nobody.
+        // A DEL frees with any lease that etcd grants, and leaves such a lease to nobody.
         kv.granted.set(Some(limits::FENCE_MOST + Duration::from_secs(1)));
         world.let_others_queue(&kv).await;
         let left = world.freed(&kv, "c", 3, FreeHints::default()).await;
@@ -210,7 +213,7 @@ fn the_ticket_of_a_del_hangs_on_a_short_lease_that_others_share() {
     world.cluster.assert_clean();
 }
 
-/// What is spooled while a DEL is under way is of another DEL, which may be meant for an ADD in between.
+/// A DEL that is spooled while another one is under way is of its own, and may be meant for an ADD in between.
 #[test]
 fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
     let world = World::new();
@@ -234,8 +237,7 @@ fn a_del_forgets_what_was_spooled_before_it_and_nothing_younger() {
     world.cluster.assert_clean();
 }
 
-/// Two ADDs of one container at once: the younger one cannot find out what became of its commit, and the older one has
-/// answered.
+/// Two ADDs of one container at once: the younger one cannot settle its commit, and the older one has answered.
 #[test]
 fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
     let world = World::new();
@@ -260,7 +262,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
         let found = kv.send(&Txn::read(vec![Op::Get(dead)])).await.expect("read");
         assert!(found.found[0].one().is_some());
         assert!(later.spool.some(9, 0).is_empty(), "it is carried out");
-        // What it has made itself is freed.
+        // A spooled DEL of the run that made the address frees it.
         later.spool.keep(&spooled(1)).expect("kept");
         later.drain_spool().await;
     });
@@ -268,7 +270,7 @@ fn what_a_younger_add_has_spooled_leaves_what_an_older_one_has_answered_with() {
     world.cluster.assert_clean();
 }
 
-/// A run that can never find out what became of its commit leaves a DEL, which means that very commit alone.
+/// A run that can never settle its commit leaves a DEL, which means that very commit alone.
 #[test]
 fn what_an_add_has_spooled_leaves_what_another_add_has_answered_with_since() {
     let world = World::new();
@@ -297,7 +299,7 @@ fn what_an_add_has_spooled_leaves_what_another_add_has_answered_with_since() {
     world.cluster.assert_clean();
 }
 
-/// For etcd it costs almost nothing to count what is reserved; to list it, etcd walks over every key.
+/// For etcd it costs almost nothing to count reservations; to list them, it walks over every key.
 #[test]
 fn a_full_range_is_counted_and_not_listed() {
     let world = World::new();
@@ -314,10 +316,10 @@ fn a_full_range_is_counted_and_not_listed() {
     world.cluster.assert_clean();
 }
 
-/// What happens to the first commit of a run.
+/// The fate of the first commit of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is held back, its run hears nothing, and then whoever called it is gone.
+    /// It is held back, its run hears nothing, and then its caller is gone.
     Delayed,
     /// It is applied and its run hears nothing.
     AnswerLost,
@@ -327,21 +329,21 @@ enum Fate {
     Outlived,
 }
 
-/// An etcd, and what happens to the requests on their way to it.
+/// An etcd, and the fates of requests on their way to it.
 struct Meddling<'a> {
     etcd: &'a EtcdStore,
     keys: &'a Keys,
     fate: RefCell<Option<Fate>>,
     held_back: RefCell<Option<Txn>>,
-    /// How often something was only read.
+    /// The number of transactions that only read.
     looks: Cell<u32>,
-    /// How many leases were asked for.
+    /// The number of leases that were asked for.
     grants: Cell<u32>,
-    /// For how long etcd says that it granted the leases of commits and tickets, if not what it says itself.
+    /// The time that etcd says it granted the leases of commits and tickets, if it is not the real one.
     granted: Cell<Option<Duration>>,
     /// The leases that tickets were taken on.
     tickets: RefCell<Vec<LeaseId>>,
-    /// How many keys were read.
+    /// The number of keys that were read.
     read: Cell<usize>,
     is_silent: Cell<bool>,
 }
@@ -355,7 +357,7 @@ impl Meddling<'_> {
         })
     }
 
-    /// How long a run may take: one that nobody answers takes all of it.
+    /// The time that a run has: one that nobody answers takes all of it.
     fn patience(&self) -> Duration {
         let is_to_be_silent = *self.fate.borrow() == Some(Fate::Silent);
         if is_to_be_silent { Duration::from_secs(1) } else { PATIENCE }
@@ -483,7 +485,8 @@ impl World {
         add::add(&run, &ask).await.map(|added| added.held)
     }
 
-    /// Frees what a container holds, as its DEL that was started at `ns`; returns the lease that it leaves to the next.
+    /// Frees the addresses of a container, as its DEL that was started at `ns`; returns the lease that it leaves to the
+    /// next.
     async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Option<LeaseId> {
         self.freed(kv, container, ns, hints).await.lease
     }
@@ -508,7 +511,8 @@ impl World {
     async fn let_others_queue(&self, kv: &Meddling<'_>) {
         let wanted = Wanted::lowest_of(vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")]);
         let ask = self.run(kv, 1, &|| true).ask(owner("other"), Labels::default(), wanted);
-        let tail = Op::Put(self.keys.tail(&ask.scope()), b"other".to_vec(), None);
+        let scope = Allotment::new(&ask, &self.keys).scope(&Snapshot::default()).expect("it has ranges");
+        let tail = Op::Put(self.keys.tail(&scope), b"other".to_vec(), None);
         kv.send(&Txn { then: vec![tail], ..Txn::default() }).await.expect("a tail is written");
     }
 

@@ -1,4 +1,4 @@
-//! Whose turn it is among reconcilers that stay: candidates on a real etcd that meet between a look and a write.
+//! The turns of reconcilers that stay: candidates on a real etcd that meet between a look and a write.
 
 use std::cell::RefCell;
 use std::future::Future;

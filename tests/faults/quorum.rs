@@ -1,5 +1,5 @@
-//! An etcd of three members: what a run notices of those that die, stop, are cut off, change their leader, run out of
-//! space, tidy up, or are given other certificates and roles.
+//! An etcd of three members, as runs see it: members die, stop, are cut off, change their leader, run out of space,
+//! tidy up, or are given other certificates and roles.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -18,21 +18,21 @@ use support::{
     wait_for,
 };
 
-/// For the work of many processes on a busy machine, and what a spool that is written through takes there.
+/// The time for the work of many processes on a busy machine, with a spool that is written through.
 const WORK: Duration = Duration::from_secs(2);
-/// How much longer than with three healthy members a run may take with two: three attempts of a request. One may be its
-/// own, and it may wait for two heads of its queue, one after the other, whose requests went to the same member.
+/// The most time that a run with two healthy members takes longer than with three: three attempts of a request. One may
+/// be its own, and it may wait for two heads of its queue, one after the other, whose requests went to the same member.
 const EXTRA_MAX: Duration = Duration::from_millis(4500).saturating_add(WORK);
-/// What an ADD may take when the leader fails. It may lose a request of 1.5 s at each member: at two of them before
-/// another leader is elected, and at the one that failed.
+/// The longest time of an ADD when the leader fails. It may lose a request of 1.5 s at each member: at two of them
+/// before another leader is elected, and at the one that failed.
 const ELECTION_MAX: Duration = Duration::from_millis(4500).saturating_add(WORK);
-/// What an ADD may wait behind tickets of runs that have ended.
+/// The longest time of an ADD behind tickets of runs that have ended.
 const RECOVERY_MAX: Duration = Duration::from_secs(8);
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
 const WORKERS: usize = 8;
 
-/// What befalls a member.
+/// The faults of a member.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     /// Its machine is up: connections are refused.
@@ -119,8 +119,8 @@ fn one_member_that_fails_fails_no_run() {
     }
 }
 
-/// What a member took in before it was struck it may carry out when it is back: tickets in queues of runs that have
-/// ended, which cost others a wait, and nothing else.
+/// A member that is back may carry out requests that it took in before it was struck: tickets in queues of runs that
+/// have ended, which cost others a wait, and nothing else.
 #[track_caller]
 fn assert_recovered(cluster: &Cluster, node: &Node, config: &Value) {
     let longest = churn(node, config, "recovered", 2 * WORKERS);
@@ -181,7 +181,7 @@ fn an_endpoint_that_says_nothing_is_waited_for_once() {
     cluster.assert_clean();
 }
 
-/// What several workers did until they were told to stop, each ADD of a container of its own.
+/// The ADDs of several workers until they are told to stop, each of a container of its own.
 struct Adds<'a> {
     node: &'a Node,
     config: &'a Value,
@@ -333,7 +333,7 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
     trio.restart_all(&dead);
     node.status().config(&with_result).run().silent();
     node.add("after").config(&config).run().address();
-    // Each run that has answered carries out some of what was spooled.
+    // Each run that has answered carries out some of the spooled DELs.
     wait_for("the spool to be carried out", PATIENCE, || {
         node.del("none").config(&config).run().silent();
         if spooled(&node) == 0 { Ok(()) } else { Err(format!("{:?}", node.spooled())) }
@@ -342,7 +342,7 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
     cluster.assert_whole();
 }
 
-/// What an operator does with a store that is out of space.
+/// Does the work of an operator with a store that is out of space.
 fn make_room(trio: &Trio, cluster: &Cluster) {
     let store = cluster.store();
     let options = DeleteOptions::new().with_prefix();
@@ -525,7 +525,7 @@ impl Mounted {
         self.folder.join(format!("pair{}", index % Self::PAIRS))
     }
 
-    /// What the host file says.
+    /// The keys of the host file.
     fn keys(&self) -> Value {
         let file = |name: &str| self.folder.join("now").join(name);
         json!({"etcd": {"cert_file": file("tls.crt"), "key_file": file("tls.key")}})
@@ -550,7 +550,7 @@ impl Mounted {
         copy("tls.key");
     }
 
-    /// From now on [`Mounted::copy`] is what counts.
+    /// From now on [`Mounted::copy`] counts.
     fn start_copying(&self) {
         fs::create_dir_all(self.folder.join("copied")).expect("a folder can be made");
         self.copy(0, Duration::ZERO);

@@ -1,5 +1,5 @@
-//! A run knows which store it is on: one that was restored, at whatever address, is not the one that the node knows;
-//! nor is a member that was begun anew, or a learner.
+//! A run knows its store: a restored one, at any address, is not the one that the node knows; nor is a member that was
+//! begun anew, or a learner.
 
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Learner, Node, Trio, network_as};
@@ -18,7 +18,7 @@ fn move_to(node: &Node, endpoints: &[String]) {
     node.change_host_file(json!({"etcd": {"endpoints": endpoints, "prefix": node_prefix(node)}}));
 }
 
-/// How many DELs wait.
+/// The number of DELs that wait.
 fn spooled(node: &Node) -> usize {
     node.spooled().iter().filter(|file| file.extension().is_some_and(|end| end == "del")).count()
 }
@@ -29,7 +29,7 @@ fn node_prefix(node: &Node) -> Value {
     host["etcd"]["prefix"].clone()
 }
 
-/// Every verb of a node in a store that has forgotten what the node knows.
+/// Every verb of a node in a store that contradicts the node's knowledge.
 fn assert_refused_everywhere(node: &Node, held: &str) {
     assert_eq!(node.status().config(&config()).run().error_code(), Some(50), "STATUS");
     node.gc().config(&config()).run().silent();
@@ -69,7 +69,7 @@ fn a_quiet_node_notices_a_restored_store_that_others_have_used_beyond_all_that_i
     let given = add_all(&quiet, &["q1", "q2"]);
     let seen = cluster.store().revision();
     etcd.restore_data(&snapshot);
-    // This node has seen nothing of what was lost.
+    // This node has seen nothing of the lost revisions.
     while cluster.store().revision() <= seen + 5 {
         let name = format!("b{}", cluster.store().revision());
         busy.add(&name).config(&config()).run().address();

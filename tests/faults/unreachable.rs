@@ -1,5 +1,5 @@
-//! Mistakes in how etcd is to be reached: what cannot get better is named with its remedy, soon, and by all programs in
-//! the same words; what may get better is tried.
+//! Mistakes in the way to reach etcd: a fault that cannot get better is named with its remedy, soon, and by all
+//! programs in the same words; one that may get better is tried.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use support::{
 const WITHIN: Duration = Duration::from_secs(2);
 /// The same for a pass of the reconciler, which also reads the API.
 const PASS_WITHIN: Duration = Duration::from_secs(6);
-/// How long is tried what may get better, at least and at most.
+/// The time for which a run tries when things may get better, at least and at most.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(9)];
 const PAST: [&str; 2] = ["20200101000000Z", "20200102000000Z"];
 const FUTURE: [&str; 2] = ["20800101000000Z", "20800102000000Z"];
@@ -30,7 +30,7 @@ fn range() -> Value {
     network(json!({"range": "10.0.0.0/24"}))
 }
 
-/// Whether it failed in time with this code, and with all words in `msg` and `details`.
+/// Checks that a run failed in time with this code, and with all words in `msg` and `details`.
 fn judge(row: &str, outcome: &Outcome, code: u64, msg: &[&str], details: &[&str]) -> Option<String> {
     let error = serde_json::from_str::<Value>(&outcome.stdout).unwrap_or_default();
     let says = |key: &str, words: &[&str]| {
@@ -68,11 +68,11 @@ fn stranger(words: &'static str, is_first: bool) -> SocketAddr {
 
 /// An address that takes no connection and refuses none, as a host that is down. It ends with the sockets.
 fn silent_address() -> (SocketAddr, Vec<TcpStream>, TcpListener) {
-    /// Whoever is answered on loopback is answered sooner.
+    /// An answer on loopback comes sooner.
     const ANSWERED: Duration = Duration::from_millis(100);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
     let address = listener.local_addr().expect("it has one");
-    // The kernel drops whatever comes when as many wait for `accept` as may.
+    // The kernel drops new connections when as many wait for `accept` as may.
     rustix::net::listen(&listener, 0).expect("it listens already");
     let waiting = iter::from_fn(|| TcpStream::connect_timeout(&address, ANSWERED).ok()).collect();
     (address, waiting, listener)
@@ -343,7 +343,7 @@ fn all_verbs_commands_and_the_reconciler_say_the_same() {
         failures.push((!is_right).then(|| format!("{row}: {outcome}")));
     }
     report(failures);
-    // The next run carries out what was spooled.
+    // The next run carries out the spooled DEL.
     let node = cluster.node("a");
     node.del("known").config(&range()).run().silent();
     node.del("c").config(&range()).run().silent();
@@ -375,7 +375,7 @@ fn one_wrong_endpoint_of_three_fails_no_run_and_is_in_the_log() {
         }
         runs += 1;
     }
-    // Where none serves, each is named.
+    // If none serves, each is named.
     let other = format!("http://{}", stranger(BANNER, true));
     node.change_host_file(json!({"etcd": {"endpoints": [wrong, other]}}));
     let add = node.add("c").config(&range()).run();
@@ -399,7 +399,7 @@ fn what_may_get_better_is_tried_for_its_time() {
     let silent = silent_ones.each_ref().map(|(address, ..)| format!("http://{address}"));
     let rows = [
         ("refused", json!(["http://127.0.0.1:1"]), &["http://127.0.0.1:1", "refused"][..]),
-        // How soon it is known that there is none is the resolver's business.
+        // The resolver alone decides how soon it is known that there is none.
         ("no such name", json!(["http://nosuch.invalid:2379"]), &["http://nosuch.invalid:2379"]),
         ("no route", json!(["http://192.0.2.1:2379"]), &["http://192.0.2.1:2379"]),
         ("no answer", json!([silent[0]]), &[&silent[0], "no connection in 1500 ms"]),

@@ -120,14 +120,14 @@ impl World {
         serde_json::from_slice(&self.cluster.store().get(META).expect("there is meta")).expect("JSON")
     }
 
-    /// Who holds each address: the container's id.
+    /// The holder of each address: the container's id.
     fn holders(&self) -> BTreeMap<String, String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let listed = self.node.list();
         listed.iter().map(|one| (text(&one["address"]), text(&one["container_id"]))).collect()
     }
 
-    /// Every one of these pods, and nobody else, holds what it uses.
+    /// Every one of these pods, and nobody else, holds the addresses that it uses.
     #[track_caller]
     fn assert_held(&self, pods: &[&Attached]) {
         let holders = self.holders();
@@ -260,7 +260,7 @@ fn what_was_adopted_lives_as_long_as_its_pod() {
     let adopted = |attached: &Attached| format!("adopted-{}", attached.uid);
     assert_eq!(world.holders()[&retried.ips()[0]], adopted(&retried));
 
-    // The sandbox is made anew: what was adopted for its pod is taken over.
+    // The sandbox is made anew: the addresses adopted for its pod are taken over.
     let second = retried.add(&world.node, "second-sandbox");
     assert_eq!(second.addresses(), retried.addresses);
     assert_eq!(world.holders()[&retried.ips()[0]], "second-sandbox");
@@ -279,7 +279,7 @@ fn what_was_adopted_lives_as_long_as_its_pod() {
 
     // The pass does, once the pod is gone.
     let pass = || world.cluster.reconciler(&world.proxy).args(["--grace", "0s", "-o", "json"]).run().ok();
-    // That collection has freed what this pod reports, so a pass would free nothing in the network.
+    // That collection has freed the address that this pod reports, so a pass would free nothing in the network.
     retried.pod.delete();
     assert_eq!(pass()["addresses_freed"], 0);
     deleted.pod.delete();
@@ -487,7 +487,7 @@ fn what_a_pod_asked_for_and_its_status_does_not_list_is_told() {
     let again = world.node.add("again").ifname("net2").pod(nameless.namespace(), "nameless", nameless.uid());
     assert_eq!(again.config(&old).run().address(), "10.71.0.9", "its next sandbox finds it");
 
-    // An interface whose name is unknown is found by what is reserved for the pod.
+    // An interface whose name is unknown is found by the reservations for the pod.
     let twice = asks("twice", "old, old").create();
     let run = world.node.add("twice").ifname("net2").pod(twice.namespace(), "twice", twice.uid());
     let address = run.config(&old).run().address();
@@ -530,7 +530,7 @@ fn what_a_pod_asked_for_and_its_status_does_not_list_is_told() {
     world.cluster.assert_clean();
 }
 
-/// The pods use what the next one held, as after a new start of their node.
+/// The pods use the addresses that the next one held, as after a new start of their node.
 fn shift(pods: &mut [Attached]) {
     let first = pods[0].addresses.clone();
     for i in 0..pods.len() {
@@ -560,7 +560,7 @@ fn pods_that_changed_addresses_among_them_are_put_right_together() {
     let mut ring = ["r1", "r2", "r3", "r4"].map(|name| world.attached(name, &plain));
     // The addresses of one family changed places, the others stayed.
     let mut halves = ["h1", "h2"].map(|name| world.attached(name, &dual));
-    // Not a ring: the last one uses what nobody held, and what the first one held nobody uses.
+    // Not a ring: the last one uses an address that nobody held, and nobody uses the one that the first held.
     let mut chain = ["c1", "c2"].map(|name| world.attached(name, &plain));
     let unused = chain[0].ips()[0].clone();
     shift(&mut pair);
@@ -600,7 +600,7 @@ fn who_gives_up_an_address_must_say_so_and_get_what_it_uses() {
     let world = World::new();
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
     let mut pods = ["a", "b"].map(|name| world.attached(name, &config));
-    // Nobody here knows what the other cluster uses.
+    // Nobody here knows the addresses that the other cluster uses.
     let other = world.cluster.node_with("other", json!({"cluster": "other"}));
     let foreign = other.add("foreign").pod("ns", "foreign", "u-1").config(&config).run().address();
     let before = world.holders();
@@ -693,7 +693,7 @@ fn an_etcd_that_stops_in_the_middle_costs_a_second_run_at_most() {
         if done > 2 { Ok(()) } else { Err(format!("{done}")) }
     });
     etcd.stop();
-    // This lasts longer than one attempt of a request, so the outcome of what was sent is open.
+    // This lasts longer than one attempt of a request, so the outcome of the request is open.
     std::thread::sleep(Duration::from_secs(3));
     etcd.resume();
     let outcome = running.wait();

@@ -13,7 +13,7 @@ const POOLS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/ippools";
 const RESERVATIONS: &str = "/apis/whereabouts.cni.cncf.io/v1alpha1/overlappingrangeipreservations";
 const PODS_PATH: &str = "/api/v1/pods";
 const META: &str = "v1/meta";
-/// Where a pod asks for networks.
+/// The annotation in which a pod asks for networks.
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 const PODS: usize = 120;
 const KILLS: usize = 8;
@@ -114,7 +114,7 @@ impl Switch {
         interfaces.iter().map(interface).collect()
     }
 
-    /// Who was refused and why, by the pod's name.
+    /// The pods that were refused, by name, each with the reason.
     fn refusals(&self, report: &Value) -> BTreeSet<(String, String)> {
         let rows = report["not_taken_over"].as_array().unwrap_or_else(|| panic!("no list in {report}"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -165,7 +165,7 @@ impl Switch {
         !meta["paused"].is_null()
     }
 
-    /// What is held: network, address, container and interface.
+    /// Everything that is held: network, address, container and interface.
     fn held(&self) -> BTreeSet<String> {
         let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
         let words = ["network", "address", "container_id", "ifname"];
@@ -467,7 +467,7 @@ fn an_address_in_use_that_no_pool_has_is_taken_over_or_refused() {
     let expected = BTreeSet::from([
         "default 10.0.0.60 c1 net1".to_owned(),
         "default 10.1.0.5 c3 net1".to_owned(),
-        // With what the pool has for the same interface.
+        // With the address that the pool has for the same interface.
         "default fd01::5 c3 net1".to_owned(),
         imported(&lost, "10.0.0.50"),
         imported(&nameless, "10.0.0.51"),
@@ -476,7 +476,7 @@ fn an_address_in_use_that_no_pool_has_is_taken_over_or_refused() {
         unlisted,
     ]);
     assert_eq!(switch.held(), expected);
-    // What metes holds for them now is not missing anywhere.
+    // The addresses that metes holds for them now are missing nowhere.
     switch.change("net", &net);
     let again = switch.refused(&["--begin"], "could not be taken over");
     assert_eq!((&again["taken_over"], switch.held()), (&json!([]), expected), "{again}");
@@ -899,7 +899,7 @@ fn a_switch_can_be_given_up() {
     let outcome = switch.import(&["--cancel"]);
     assert_eq!(outcome.ok()["paused"], json!(false), "{outcome}");
     assert!(!switch.is_on_hold());
-    // What was taken over stays with its pod, and is freed with it.
+    // An address that was taken over stays with its pod, and is freed with it.
     let other = network_as("1.0.0", "other", json!({"range": "10.0.0.0/24"}));
     let address = switch.run("ADD", &other, &pod, "c2", "net2").run().address();
     assert_eq!(address, "10.0.0.2");

@@ -1,4 +1,4 @@
-//! The API server that the reconciler's tests use, and the faults that they put before it, do what they say.
+//! The API server of the reconciler's tests, and the faults before it, do as they say.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -231,7 +231,7 @@ struct World {
     pods: String,
 }
 
-/// What curl made of an answer.
+/// An answer as curl saw it.
 struct Curled {
     status: u16,
     exit: Option<i32>,

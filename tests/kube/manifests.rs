@@ -1,4 +1,4 @@
-//! What manifests/ installs works: every example's configuration, the etcd, the installer, and its end.
+//! The installations of manifests/ work: every example's configuration, the etcd, the installer, and its end.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
@@ -70,7 +70,7 @@ fn configurations(yaml: &str) -> Vec<String> {
     texts
 }
 
-/// What reaches metes on stdin: the plugin's own section, with the list's name and version.
+/// The configurations that reach metes on stdin: the plugin's own section, with the list's name and version.
 fn as_delegated(config: &Value) -> Vec<Value> {
     let plugins = config["plugins"].as_array().cloned().unwrap_or_else(|| vec![config.clone()]);
     let with_ipam = plugins.into_iter().filter(|plugin| !plugin["ipam"].is_null());
@@ -140,7 +140,7 @@ fn versions_agree() {
     assert!(tools.contains(&format!("ETCD_VERSION={}\n", tag("quay.io/coreos/etcd"))), "etcd");
 }
 
-/// What an operator is told to edit is a host file in the real parser's eyes.
+/// Every text that an operator is told to edit is a host file in the real parser's eyes.
 #[test]
 fn host_files_are_accepted() {
     let docs = read(manifests().join("../docs/install.md"));
@@ -172,7 +172,7 @@ fn documents_name_what_is_there() {
     }
 }
 
-/// An installation on folders of a test's own: what the pods of manifests/ have mounted, and a node's folders.
+/// An installation on folders of a test's own: the mounts of the pods of manifests/, and a node's folders.
 struct Installation {
     folder: TempDir,
     template: Value,
@@ -235,7 +235,7 @@ impl Installation {
         self.installer(&arguments)
     }
 
-    /// A run of what was installed, with the host file that was installed.
+    /// A run of the installed program, with the installed host file.
     fn plugin(&self, command: &str, container: &str) -> Run {
         let config = config();
         Run::new(self.path("bin/metes"))
@@ -293,7 +293,7 @@ fn an_address_that_is_taken_after_the_question_keeps_the_plugin() {
     let etcd = Etcd::start();
     let installation = Installation::new(etcd.host_keys("/uninstall/"));
     said(&installation.on_node("install --once"), true);
-    // `metes list`, and once after it an ADD by what is installed.
+    // `metes list`, and once after it an ADD by the installed program.
     fs::write(installation.path("config"), config().to_string()).expect("a file can be written");
     let add =
         "CNI_COMMAND=ADD CNI_CONTAINERID=c1 CNI_IFNAME=net1 CNI_NETNS=/run/netns/made-up CNI_PATH=/nowhere";
@@ -304,7 +304,7 @@ fn an_address_that_is_taken_after_the_question_keeps_the_plugin() {
         folder = installation.folder.path().display(),
     );
     // Copied by another process: a child that another test starts meanwhile would keep a file open that is written
-    // here, and what is open to be written cannot be run.
+    // here, and a file that is open to be written cannot be run.
     let (text, binary) = (installation.path("script"), installation.path("list-then-add"));
     fs::write(&text, script).expect("a file can be written");
     let copied = Command::new("install").arg("-m755").args([&text, &binary]).status();

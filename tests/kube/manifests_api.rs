@@ -1,4 +1,4 @@
-//! What a real API server makes of manifests/: it takes all of it, strictly, and what it then has keeps the promises.
+//! A real API server takes all of manifests/, strictly, and the objects that it then has keep the promises.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,10 +10,11 @@ use support::{KubeApi, Kubectl, Manifests, alone, wait_for};
 use tempfile::TempDir;
 
 const CRD_MAX: Duration = Duration::from_secs(30);
-/// What an operator applies as it is; the other folders are parts of these.
+/// The folders that an operator applies as they are; the other ones are parts of these.
 const WHOLE: [&str; 8] =
     ["", "byo-etcd", "adopt", "etcd-restore", "etcd-roles", "import-whereabouts", "uninstall", "webhook"];
-/// What must write to folders of the node. All else would run under the strictest policy, but for the node's network.
+/// The workloads that must write to folders of the node. All others would run under the strictest policy, but for the
+/// node's network.
 const ON_THE_NODE: [&str; 6] = [
     "etcd",
     "metes-etcd-restore",
@@ -22,9 +23,10 @@ const ON_THE_NODE: [&str; 6] = [
     "metes-installer",
     "metes-uninstall",
 ];
-/// What may wait until pods have a network. All else must run before, because metes may be what gives it to them.
+/// The workloads that may wait until pods have a network. All others must run before, because metes may be the plugin
+/// that gives it to them.
 const IN_A_POD_NETWORK: [&str; 1] = ["metes-webhook"];
-/// What a node has whose network is not up, and what distributions give to nodes of the control plane.
+/// The taints of a node whose network is not up, and those that distributions give to nodes of the control plane.
 const BEFORE_ITS_NETWORK: [(&str, &str); 8] = [
     ("node.kubernetes.io/not-ready", "NoSchedule"),
     ("node.kubernetes.io/not-ready", "NoExecute"),
@@ -35,7 +37,8 @@ const BEFORE_ITS_NETWORK: [(&str, &str); 8] = [
     ("CriticalAddonsOnly", "NoSchedule"),
     ("CriticalAddonsOnly", "NoExecute"),
 ];
-/// Runs what is on the node where an account must be allowed that. It has no rights in the API.
+/// The account of workloads on the node, for clusters where an account must be allowed that. It has no rights in the
+/// API.
 const NODE_ACCOUNT: &str = "metes-node";
 /// The folders of overlays/: where the distribution's runtime looks for plugins, and which file says so, if one does.
 const OVERLAYS: [(&str, &str, Option<&str>); 10] = [
@@ -106,9 +109,9 @@ impl Applied {
     }
 }
 
-/// Applies it twice; what the server has after the first time, which the second must not change.
+/// Applies it twice. Returns the objects after the first time, which the second must not change.
 fn apply_and_delete(api: &KubeApi, kubectl: &Kubectl, source: &str, yaml: &str) -> Vec<Value> {
-    // What belongs to no namespace is there once: two tests must not have it at one time.
+    // An object of no namespace is there once: two tests must not have it at one time.
     let _alone = alone();
     let answered = kubectl.apply(yaml);
     let read = |objects: &[Value]| -> Vec<Value> {
@@ -148,7 +151,7 @@ fn is_example(file: &str) -> bool {
     file.starts_with("examples/") && file.ends_with(".yaml")
 }
 
-/// Those of cert-manager and of the Prometheus operator, which take anything as `spec`.
+/// Installs the definitions of cert-manager and of the Prometheus operator, which take anything as `spec`.
 fn install_crds_of_others(api: &KubeApi) {
     install_constraints(api);
     const CERT_MANAGER: &str = "cert-manager.io";
@@ -325,7 +328,7 @@ impl Workload {
             .collect()
     }
 
-    /// The folder of the node for plugins, and what the kubelet asks of it.
+    /// The folder of the node for plugins, and its type, which the kubelet checks.
     fn plugins(&self) -> (&'static str, &'static str) {
         let volume = self.volumes().iter().find(|volume| volume["name"] == "cni-bin");
         let folder = &volume.expect("it is among the volumes")["hostPath"];
@@ -393,7 +396,7 @@ fn what_pods_wait_for_waits_for_no_pod() {
         for (key, effect) in BEFORE_ITS_NETWORK {
             assert!(workload.tolerates(key, effect), "{}: {name} waits for {key}:{effect}", workload.source);
         }
-        // A DaemonSet and etcd belong to their nodes. Whatever may run elsewhere must not wait on a dead one.
+        // A DaemonSet and etcd belong to their nodes. A workload that may run elsewhere must not wait on a dead one.
         let anywhere =
             workload.object["kind"] != "DaemonSet" && spec["nodeSelector"]["metes.dev/etcd"].is_null();
         let is_kept_from =
@@ -530,7 +533,7 @@ fn each_distribution_gets_the_plugin_where_its_runtime_looks() {
             (bin_dir, asked),
             "{name}"
         );
-        // Whatever taints its control plane nodes have.
+        // Control plane nodes may have any taints.
         for (kind, workload) in
             [("StatefulSet", "etcd"), ("DaemonSet", "metes-installer"), ("CronJob", "metes-etcd-snapshot")]
         {
@@ -682,7 +685,7 @@ fn etcd_is_three_members_that_speak_to_nobody_without_a_certificate() {
         assert_eq!(config[side]["client-cert-auth"], true, "{side}");
         assert!(config[side]["trusted-ca-file"].is_string(), "{side}");
     }
-    // How a member begins is found out before each start of etcd, also if only its container starts again.
+    // The way in which a member begins is found out before each start of etcd, also if only its container starts again.
     assert!(config["initial-cluster-state"].is_null());
     let container = &etcd.spec()["containers"][0];
     assert_eq!(container["command"], json!(["/tools/metes-install"]));
@@ -743,7 +746,7 @@ fn each_node_of_etcd_keeps_snapshots_and_can_be_restored() {
     assert_eq!(restore.host_paths(false), BTreeSet::from([data]));
 }
 
-/// What pods name is there, or made by those who make the certificates.
+/// Every object that pods name is there, or made by the makers of the certificates.
 #[test]
 fn what_pods_name_comes_along() {
     let applied = Applied::get();
@@ -879,7 +882,7 @@ fn a_gitops_tool_finds_nothing_to_do_and_can_upgrade() {
     let second = job(others.kustomize(""));
     let refused = kubectl.run(["apply", "--server-side", "-f", "-"], &second);
     assert!(!refused.succeeded() && refused.stderr.contains("immutable"), "{refused}");
-    // What Argo CD and Flux do where these annotations stand, and what a person does who does not want to wait.
+    // Argo CD and Flux do this where these annotations stand, and so does a person who does not want to wait.
     let path = applied.api.path_of(&objects[0]);
     let delete =
         || applied.api.ask("DELETE", &path, Some(&json!({"propagationPolicy": "Background"}))).ok(&path);
@@ -888,7 +891,7 @@ fn a_gitops_tool_finds_nothing_to_do_and_can_upgrade() {
     delete();
 }
 
-/// Nothing keeps to the namespace "metes" if a kustomization above names another one. What names it in certificates of
+/// Nothing keeps to the namespace "metes" if a kustomization above names another one. Its name in certificates of
 /// cert-manager is left out here: docs/install.md says so.
 #[test]
 fn any_namespace_will_do() {

@@ -1,4 +1,4 @@
-//! What monitoring sees of ranges: a scrape of a real reconciler, judged by Prometheus' own tool.
+//! The view of ranges in monitoring: a scrape of a real reconciler, judged by Prometheus' own tool.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -114,7 +114,7 @@ fn a_scrape_tells_of_each_range_how_full_it_is() {
             ("orphaned", 0.0),
         ],
     );
-    // What is full is full now; nothing else has been seen to grow.
+    // The full range is full now; no other one has been seen to grow.
     assert_eq!(metrics.value("metes_full_in_seconds{network=\"tiny\",pool=\"tiny\"}"), 0.0);
     assert_eq!(body.matches("\nmetes_full_in_seconds{").count(), 1, "{body}");
     metrics.assert(&[("metes_ranges_omitted", 0.0)]);
@@ -176,7 +176,7 @@ fn manifest(name: &str) -> String {
     fs::read_to_string(path).expect(name)
 }
 
-/// The rules as Prometheus itself reads them, in a folder: what docs/monitoring.md says to make of the manifest.
+/// The rules as Prometheus itself reads them, in a folder: made of the manifest as docs/monitoring.md says.
 fn rules(folder: &Path) -> PathBuf {
     let manifest = support::root().join("manifests/monitoring/rules.yaml");
     let path = folder.join("rules.yaml");
@@ -238,7 +238,7 @@ fn the_dashboard_and_the_alerts_ask_for_what_is_there() {
     let dashboard: Value = serde_json::from_str(&manifest("dashboard.json")).expect("it is JSON");
     let expressions = expressions(&dashboard);
     assert!(expressions.len() > 10, "{expressions:?}");
-    // Whatever Prometheus can record, it can ask.
+    // An expression that Prometheus can record, it can ask.
     let folder = tempfile::tempdir().expect("a folder can be made");
     let recorded: Vec<Value> = (0..)
         .zip(&expressions)

@@ -17,17 +17,17 @@ use support::{
 use tempfile::TempDir;
 
 const NAMESPACE: &str = "metes";
-/// How long a change of a role may take to count.
+/// The longest time until a change of a role counts.
 const COUNTS_MAX: Duration = Duration::from_secs(30);
 const PASS_MAX: Duration = Duration::from_secs(30);
 const CLAIM: &str = "00000000-0000-0000-0000-00000000c1a1";
 
-/// An account, and what it is there for.
+/// An account, and its work.
 struct Account {
     name: &'static str,
-    /// Where its role is.
+    /// The folder of its role.
     folder: &'static str,
-    /// Makes a world and does the account's work in it: all of it, or else what the API refused, with nothing done.
+    /// Makes a world and does the account's work in it: all of it, or else the refusal of the API, with nothing done.
     work: fn(&Lab) -> Result<(), String>,
 }
 
@@ -72,7 +72,7 @@ fn a_person_frees_in_spite_of_the_brake() {
     world.cluster.assert_clean();
 }
 
-/// Who leads is told by etcd: two replicas and their metrics need no more.
+/// The leader is known from etcd: two replicas and their metrics need no more.
 #[test]
 fn the_reconciler_that_stays() {
     let lab = Lab::new("metes-reconciler", "reconciler-deployment");
@@ -103,7 +103,7 @@ fn the_reconciler_that_stays() {
     world.cluster.assert_clean();
 }
 
-/// What the server on this port of the loopback answers, without the body.
+/// The answer of the server on this port of the loopback, without the body.
 fn status_of(port: u16, page: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
     write!(stream, "GET {page} HTTP/1.0\r\n\r\n").expect("it is taken");
@@ -239,7 +239,7 @@ impl Permission {
         self == other || *self == any_name
     }
 
-    /// What the API server says of somebody who lacks it.
+    /// The words of the API server to an account that lacks it.
     fn refusal(&self) -> String {
         let Self { group, resource, verb, .. } = self;
         format!("cannot {verb} resource \"{resource}\" in API group \"{group}\"")
@@ -312,7 +312,7 @@ impl Lab {
         });
     }
 
-    /// What the server's own authorizer says of the account.
+    /// The answer of the server's own authorizer for the account.
     fn may(&self, namespace: Option<&str>, permission: &Permission) -> bool {
         let Permission { group, resource, verb, name } = permission;
         let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
@@ -364,7 +364,7 @@ fn is_role(object: &Value) -> bool {
     object["kind"] == "Role" || object["kind"] == "ClusterRole"
 }
 
-/// What an account may do in a namespace, as the server tells the account itself.
+/// The permissions of an account in a namespace, as the server tells the account itself.
 fn rules_of(kubeconfig: &Path, namespace: &str) -> BTreeSet<Permission> {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace},
@@ -375,7 +375,7 @@ fn rules_of(kubeconfig: &Path, namespace: &str) -> BTreeSet<Permission> {
     Permission::of(answer["status"]["resourceRules"].as_array().expect("there are rules"))
 }
 
-/// What nobody here should be able to do who is not there for it.
+/// The permissions that only their own account should have.
 fn dangerous() -> Vec<(Option<&'static str>, Permission)> {
     let core = |resource, verb| Permission::new("", resource, verb);
     let rbac = |resource, verb| Permission::new("rbac.authorization.k8s.io", resource, verb);
@@ -459,7 +459,7 @@ impl<'a> World<'a> {
         config
     }
 
-    /// What the runtime gets for a pod of this UID, as net1 of the container of its name.
+    /// An ADD of the runtime for a pod of this UID, as net1 of the container of its name; its address.
     #[track_caller]
     fn add(&self, name: &str, uid: &str) -> String {
         let config = network_as("1.0.0", "net", json!({"range": "10.70.0.0/24"}));
@@ -472,7 +472,7 @@ impl<'a> World<'a> {
         self.add("orphan", "00000000-0000-0000-0000-000000000000")
     }
 
-    /// What a DRA driver gets for a ResourceClaim that does not exist.
+    /// An ADD of a DRA driver for a ResourceClaim that does not exist.
     #[track_caller]
     fn orphan_of_claim(&self) {
         let config = network_as("1.0.0", "net", json!({"range": "10.70.0.0/24"}));
@@ -480,7 +480,7 @@ impl<'a> World<'a> {
         self.node.add(CLAIM).ifname("net1").config(&config).args(&args).run().address();
     }
 
-    /// Which container holds each address.
+    /// Every held address with its container.
     fn held(&self) -> BTreeSet<(String, String)> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = self.node.list();
@@ -544,8 +544,8 @@ fn make_a_pass_and_events(lab: &Lab) -> Result<(), String> {
     if told { Ok(()) } else { Err(outcome.stderr) }
 }
 
-/// A pass that succeeded, and the events that there are after it. It is worth something without knowing any
-/// ResourceClaims: then it says why, and keeps what they have. It says, too, that it cannot know what pods report.
+/// A pass that succeeded, and the events after it. It is worth something without knowing any ResourceClaims: then it
+/// says why, and keeps their addresses. It says, too, that it cannot know the reports of pods.
 fn pass(lab: &Lab) -> Result<(Outcome, Value), String> {
     let mut world = World::new(lab);
     let pod = world.pod("living");
@@ -618,7 +618,8 @@ fn import(lab: &Lab) -> Result<(), String> {
     Ok(())
 }
 
-/// What the Job does: the installer makes the Secrets, kubectl stores them as the account; and once more, to renew.
+/// Does the work of the Job: the installer makes the Secrets, kubectl stores them as the account; and once more, to
+/// renew.
 fn store_certificates(lab: &Lab) -> Result<(), String> {
     let secrets = ["metes-admin", "metes-ca", "metes-client", "metes-etcd-peer", "metes-etcd-server"];
     let path = |name: &str| format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");

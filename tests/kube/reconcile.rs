@@ -1,5 +1,5 @@
-//! A pass of the reconciler on a real API server and a real etcd: who keeps what it holds, who loses it and
-//! when, what is repaired, and what stops a pass.
+//! A pass of the reconciler on a real API server and a real etcd: the owners that keep their addresses, those that lose
+//! them and when, the repairs, and the conditions that stop a pass.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -13,7 +13,7 @@ use support::{
 
 /// No grace at all.
 const AT_ONCE: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
-/// How long a test waits for a grace of a few seconds to end.
+/// The longest time that a test waits for a grace of a few seconds to end.
 const GRACE_MAX: Duration = Duration::from_secs(15);
 /// For a store of 16 MiB.
 const SMALL: &str = "--quota-backend-bytes=16777216";
@@ -88,7 +88,7 @@ fn a_pod_that_exists_keeps_what_it_has_whatever_its_annotations_say() {
     pod("hash-only").annotation("kubernetes.io/config.hash", "cafe").phase("Running").create();
     world.attach_as("hash-only", "hash-only", "cafe").run().address();
 
-    // Whoever makes a pod writes its annotations.
+    // A user who makes a pod writes its annotations.
     pod("thief").mirror_of(pods[2].uid()).phase("Succeeded").create();
 
     let before = world.held();
@@ -115,7 +115,7 @@ fn what_is_set_aside_stays_until_its_time_is_over() {
     set_aside(&world, &["10.99.0.2", "10.99.0.3", "--for", "1h"]);
     set_aside(&world, &["10.99.0.4", "--for", "1s"]);
     wait_for_holds(&world, 2);
-    // Whatever else a pass frees is no hold.
+    // No flag makes a pass free a hold.
     pass(&["--force", "--unlabelled-after", "0s", "--dry-run"], [4, 1]);
     pass(&["--force", "--unlabelled-after", "0s"], [4, 1]);
     pass(&[], [3, 0]);
@@ -378,7 +378,7 @@ fn a_node_at_work_has_more_time_for_its_dels() {
     });
     // The longer of the two counts.
     assert_eq!(due(&world, &["--grace", "1h", "--ready-grace", "2s"]), 0);
-    // A node that went down does not finish what it was to do, whatever it was at work on.
+    // A node that went down does not finish its work.
     world.api.node(&world.node_name("at-work")).ready(false);
     world.pass(flags).ok().kept(json!({"node-not-ready": 1}));
     world.api.node(&world.node_name("at-work")).out_of_service(true);
@@ -411,7 +411,7 @@ fn what_is_of_a_node_that_kubernetes_never_had_is_not_judged_by_its_pods() {
     in_parallel(4, 0..60, |index| world.orphan(&format!("strange{index}")));
     world.pass(flags).ok().kept(json!({"node-unknown": 61})).freed(json!({}));
     let short = ["--grace", "0s", "--unknown-node-grace", "2s"];
-    // When their time has come, they do.
+    // When their grace is over, they do.
     wait_for("their grace to end", GRACE_MAX, || {
         let pass = world.pass(short);
         if pass.code == Some(3) { Ok(()) } else { Err(pass.outcome.to_string()) }
@@ -454,7 +454,7 @@ fn a_node_that_was_deleted_is_remembered_as_long_as_it_has_records() {
     assert!(seen_nodes(&world).is_empty());
     world.orphan("strange");
     world.pass(flags).ok().kept(json!({"node-unknown": 1}));
-    // What does not decode says nothing, and stays as it is.
+    // A record that does not decode says nothing, and stays as it is.
     world.cluster.store().put(&key, "?");
     world.pass(flags).ok().kept(json!({"node-unknown": 1}));
     world.api.node(world.node.name()).ready(true);
@@ -578,7 +578,7 @@ fn a_node_that_calls_itself_otherwise_than_kubernetes_does_is_named() {
     world.cluster.assert_clean();
 }
 
-/// A pod with two sandboxes of different nodes' names: so the second does not take over what the first has.
+/// A pod with two sandboxes of different nodes' names: so the second does not take over the addresses of the first.
 struct Sandboxes<'a> {
     world: &'a World,
     pod: Pod,
@@ -663,7 +663,7 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     let pass = pass.freed(json!({"sandbox-replaced": 1}));
     assert_eq!(pass.report["addresses_freed"], 2, "{}", pass.outcome);
     assert_eq!(world.held(), expected);
-    // What the newer one has is still found through the pod.
+    // The addresses of the newer one are still found through the pod.
     let again = world.cluster.node(world.node.name());
     let moved = replaced.attach(&again, "replaced-3", &two).run().addresses();
     assert_eq!(moved.len(), 2);
@@ -682,7 +682,7 @@ fn after_a_reboot_a_sandbox_is_freed_only_if_a_newer_one_has_all() {
     world.cluster.assert_clean();
 }
 
-/// An API server of the test's own: a pass compares what all pods of a cluster report.
+/// An API server of the test's own: a pass compares the reports of all pods of a cluster.
 struct Reporting {
     world: World,
     network: String,
@@ -743,7 +743,7 @@ fn an_address_that_two_passes_see_and_the_store_lacks_stops_all_frees_in_its_net
     let (lost, address) = scene.running("lost");
     scene.pass(&[], &[], &[]);
     scene.forget(&lost);
-    // What is left of the older time: the pod of this record is gone, and a running pod uses its address.
+    // The older time has left this: the pod of this record is gone, and a running pod uses its address.
     assert_eq!(world.orphan("gone"), address);
     let other = json!({"range": "10.71.0.0/24", "network_name": "other"});
     let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=gone;K8S_POD_UID=gone";
@@ -822,7 +822,7 @@ fn a_pod_that_ends_or_is_made_anew_lacks_nothing() {
     anew.0.status(json!({"conditions": [{"type": "PodReadyToStartContainers", "status": "False"}]}));
     scene.pass(&[], &[], &["default"]);
     assert_eq!(scene.notes().len(), 1, "only one pod is none of these");
-    // What one pass saw alone is forgotten: its next ADD has come meanwhile.
+    // A sighting of one pass alone is forgotten: the pod's next ADD has come meanwhile.
     assert_eq!(world.attach(&again.0).run().address(), again.1);
     scene.pass(&[], &[], &[]);
     assert!(scene.notes().is_empty());
@@ -839,7 +839,7 @@ fn a_pod_that_ends_or_is_made_anew_lacks_nothing() {
 
 // ---- the grace
 
-/// What a real pass with this grace would free now.
+/// The number of owners that a real pass with this grace would free now.
 fn due(world: &World, flags: &[&str]) -> u64 {
     let flags = [flags, &["--dry-run"]].concat();
     let pass = world.pass(flags).ok();
@@ -949,7 +949,7 @@ fn a_memory_whose_lease_is_gone_counts_from_now_on() {
         let pass = world.pass(["--grace", "2s"]).ok();
         if pass.report["freed"]["pod-gone"] == 1 { Ok(()) } else { Err(pass.outcome.to_string()) }
     });
-    // What is no memory at all keeps nobody either.
+    // A memory that does not decode keeps nobody either.
     world.orphan("b");
     let key = format!("v1/orphan/test/{}/b/eth0", world.node.name());
     world.cluster.store().put(&key, "?");
@@ -1054,7 +1054,7 @@ fn a_record_that_lies_gives_back_only_what_is_its_own() {
     // Its queue is none.
     world.orphan("queueless");
     rewrite(&world, &own("queueless"), |record| record["scope"] = json!("no/queue!"));
-    // What it holds does not decode, so somebody else may hold it.
+    // Its reservation does not decode, so somebody else may hold the address.
     let unreadable = world.orphan("unreadable");
     store.put(&ip(&unreadable), "?");
 
@@ -1206,7 +1206,7 @@ fn a_pass_counts_what_is_held_of_each_pool() {
     };
     let other = counts("other", "blue", [2, 0, 2, 0]);
     let storage = counts("storage", "default", [8, 2, 6, 0]);
-    // After what the pass frees.
+    // The counts after the frees of the pass.
     counted(json!([other, storage])).freed(json!({"pod-gone": 1}));
     let drained = world.node.pool(&["drain", "storage", "--range", "10.80.0.0/29", "--yes"], "");
     assert_eq!(drained.status.code(), Some(3), "{drained}");
@@ -1234,7 +1234,7 @@ fn suspiciously_many_orphans_are_not_freed() {
     let pass = world.pass(AT_ONCE).refused(3, "60 of 100 records");
     assert_eq!(pass.report["orphans"], 60);
     held(100);
-    // Also those that are not due yet: whatever went wrong, it did.
+    // Orphans that are not due yet count, too: something went wrong all the same.
     world.pass(["--grace", "1h"]).refused(3, "--force");
     held(100);
     // Records of others make no orphan less suspicious.
@@ -1262,7 +1262,7 @@ fn suspiciously_many_orphans_are_not_freed() {
 
 // ---- what stops a pass
 
-/// Metas that nobody may free under, by what they say; the words of the error stand beside the tests.
+/// Metas that nobody may free under, by their text; the words of the error stand beside the tests.
 const STATES: [(&str, &str); 5] = [
     ("suspect", r#"{"v":1,"min_writer":1,"id":"0f","epoch":3,"suspect":3}"#),
     ("newer writers", r#"{"v":1,"min_writer":2,"id":"0f","epoch":1}"#),
@@ -1505,7 +1505,7 @@ fn out_of_space_what_is_due_is_freed_all_the_same() {
         other => Err(format!("{other} are due")),
     });
     fill(&world);
-    // What is seen for the first time cannot be remembered; that holds up nobody who is due.
+    // An orphan that is seen for the first time cannot be remembered; that holds up nobody who is due.
     let pass = world.pass(["--grace", "2s"]);
     assert_eq!(pass.code, Some(1), "{}", pass.outcome);
     assert!(pass.outcome.stderr.contains("out of space"), "{}", pass.outcome);

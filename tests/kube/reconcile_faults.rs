@@ -1,6 +1,6 @@
-//! A pass of the reconciler beside everything that goes wrong: an API that fails, lies or is not there, a
-//! world that changes under it, another pass at the same time, and a kill at any moment. An address of a pod
-//! that lives is never freed, and the next pass does what is left.
+//! A pass of the reconciler beside everything that goes wrong: an API that fails, lies or is not there, a world that
+//! changes under it, another pass at the same time, and a kill at any moment. An address of a pod that lives is never
+//! freed, and the next pass does the rest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
-/// How the listing of finished pods is told from the one of all.
+/// The mark of the listing of finished pods; that of all pods lacks it.
 const FINISHED: &str = "fieldSelector=";
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where an orphan's pod is asked for once more.
+/// The path at which an orphan's pod is asked for once more.
 fn second_look(world: &World) -> String {
     format!("/api/v1/namespaces/{}/pods/", world.namespace)
 }
@@ -50,7 +50,7 @@ impl Question {
         }
     }
 
-    /// What the error calls it.
+    /// The name of the request in the error.
     fn words(self) -> &'static str {
         match self {
             Self::Namespace => "get namespace kube-system",
@@ -103,12 +103,12 @@ fn a_pass_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
     world.cluster.assert_clean();
 }
 
-/// Pods without addresses, so that two a page make several pages whatever pods other tests have at that moment.
+/// Pods without addresses: two a page make several pages, however many pods other tests have at that moment.
 fn fill_pages(world: &World) {
     world.api.create_pods((0..3).map(|index| world.api.pod(&world.namespace, &format!("filler-{index}"))));
 }
 
-/// A pass through a proxy with one fault: it ends with status 1, says what it asked in vain, and frees nothing.
+/// A pass through a proxy with one fault: it ends with status 1, names the request that failed, and frees nothing.
 #[track_caller]
 fn assert_stops(world: &World, question: Question, fault: impl FnOnce(Rule) -> Rule, words: &str) {
     let proxy = world.proxy();
@@ -175,7 +175,7 @@ fn an_answer_that_is_none_frees_nothing() {
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": code})
             .to_string()
     };
-    // What a proxy or a load balancer says when it does not know the way.
+    // The answer of a proxy or a load balancer that does not know the way.
     let of_another = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404,
         "message": "pods \"other\" not found", "details": {"kind": "pods", "name": "other"},
@@ -219,7 +219,7 @@ fn an_answer_that_is_none_frees_nothing() {
     world.cluster.assert_clean();
 }
 
-/// The first listing lacks what the second look finds: nothing relies on a listing alone.
+/// The first listing lacks a pod that the second look finds: nothing relies on a listing alone.
 #[test]
 fn a_listing_that_lacks_a_pod_frees_nothing_of_it() {
     let world = world();
@@ -265,7 +265,7 @@ fn the_api_is_asked_for_little_and_never_for_what_a_cache_has() {
     for list in &lists {
         assert_eq!(list.parameter("limit"), Some("2"), "{list:?}");
         assert!(list.accept.contains("as=PartialObjectMetadataList"), "{list:?}");
-        // A whole pod must not be what the server may send instead.
+        // The server must not be allowed to send a whole pod instead.
         assert!(list.accept.split(',').all(|kind| kind.contains("PartialObjectMetadataList")), "{list:?}");
     }
     let nodes: Vec<_> = asked.iter().filter(|one| one.path == NODES).collect();
@@ -551,7 +551,7 @@ fn a_pass_killed_at_any_question_leaves_nothing_wrong() {
     world.cluster.assert_clean();
 }
 
-/// As many writes after its begin, whatever they are: registering, remembering, freeing, repair.
+/// A pass is killed after so many writes from its begin, of any kind: registering, remembering, freeing, repair.
 #[test]
 fn a_pass_killed_after_any_write_leaves_nothing_wrong() {
     let etcd = Etcd::start();

@@ -1,4 +1,4 @@
-//! What the reconciler tells of its passes, and passes that it makes one after the other without being asked.
+//! The metrics of the reconciler's passes, and the passes that it makes one after the other without being asked.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::{Etcd, Metrics, Rule, Server, World, in_parallel, serve, serve_through, start, wait_for};
 
-/// How long a test waits for what should take a second or two.
+/// The longest time that a test waits for something that should take a second or two.
 const SOON: Duration = Duration::from_secs(30);
 const NO_GRACE: [&str; 2] = ["--grace", "0s"];
 /// More orphans than a pass takes for a matter of course.
@@ -21,7 +21,7 @@ fn events(world: &World) -> Vec<Value> {
     list["items"].as_array().expect("a list has items").clone()
 }
 
-/// The keys of whoever leads.
+/// The keys of the leader.
 fn leads(world: &World) -> Vec<String> {
     world.cluster.store().keys("v1/lead/")
 }
@@ -71,7 +71,7 @@ fn the_metrics_file_tells_of_each_pass() {
     assert!(good.value("last_pass_timestamp_seconds") >= started);
     assert!(!good.has("leader"), "there is none to be");
 
-    // Whoever collects it is not root, and reads nothing that is half.
+    // The collector is not root, and reads nothing that is half.
     let mode = fs::metadata(&file).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o644);
     assert_eq!(fs::read_dir(&folder).expect("the folder is there").count(), 1);
@@ -90,7 +90,7 @@ fn the_metrics_file_tells_of_each_pass() {
     let none = run().config("/nonexistent/metes.conf").run();
     assert_eq!(none.status.code(), Some(1), "{none}");
     Metrics::of_file(&file).assert(&[("last_pass_success", 0.0), ("owners", 0.0)]);
-    // What a pass did is not undone for want of a file.
+    // The work of a pass is not undone for want of a file.
     let nowhere =
         world.cluster.reconciler(&world.api).args(["--metrics-file", "/nonexistent/metes.prom"]).run();
     assert!(nowhere.succeeded() && nowhere.stderr.contains("/nonexistent/metes.prom"), "{nowhere}");
@@ -210,7 +210,7 @@ fn one_server_leads_and_another_takes_over_when_it_dies() {
 
     first.running.kill();
     let died = Instant::now();
-    // What docs/reconciler.md promises, and the pauses of a busy machine.
+    // The time that docs/reconciler.md promises, and the pauses of a busy machine.
     second.wait_for_lead(every * 2 + Duration::from_secs(4));
     assert!(died.elapsed() >= every / 2, "the lead was another's");
     world.orphan("gone");
@@ -363,7 +363,7 @@ fn metrics_of_passes_are_the_leaders_alone() {
     assert!(!body.contains("_last_pass_") && !body.contains("metes_reconciler_owners"), "{body}");
     assert!(server.passes("success") > 0.0, "what was counted stays: {body}");
     server.end();
-    // What is another's is left to it.
+    // A lead of another one is left to it.
     assert_eq!(leads(&world), ["v1/lead/test"]);
     world.cluster.store().delete("v1/lead/test");
     world.cluster.assert_clean();
@@ -409,7 +409,7 @@ fn a_server_reads_its_host_file_for_each_pass() {
     world.cluster.assert_clean();
 }
 
-/// At once, as a kubelet does with what it mounts.
+/// At once, as a kubelet does with its mounts.
 fn replace(file: &Path, content: &[u8]) {
     let new = file.with_extension("new");
     fs::write(&new, content).expect("a file can be written");

@@ -64,7 +64,7 @@ impl World {
         if asked.succeeded() { Ok(()) } else { Err(asked.to_string()) }
     }
 
-    /// What manifests/webhook has, but asked at this machine.
+    /// Applies the configuration of manifests/webhook, but asked at this machine.
     fn configure(&self) {
         let manifests = Manifests::copy();
         let text = manifests.kustomize("webhook");
@@ -103,7 +103,7 @@ impl World {
         said
     }
 
-    /// Sends bytes over TLS, and what comes back.
+    /// Sends bytes over TLS, and returns the answer.
     fn send(&self, bytes: &[u8]) -> String {
         let file = self.folder.path().join("request");
         fs::write(&file, bytes).expect("a file can be written");
@@ -126,7 +126,7 @@ fn networks_are_refused_and_warned_of_when_they_are_written() {
     }));
     let running = world.start(&host_file);
     world.configure();
-    // The server needs a moment to know of the configuration. What it has taken it does not judge again.
+    // The server needs a moment to know of the configuration. An object that it has taken it does not judge again.
     let mut tries = 0;
     wait_for("the API to ask the webhook", SOON, || {
         tries += 1;
@@ -156,7 +156,7 @@ fn networks_are_refused_and_warned_of_when_they_are_written() {
     assert!(!world.takes("good", GOOD).contains("Warning"));
     // An update is judged too.
     assert!(world.refuses("good", BAD).contains("rnage"));
-    // What others read is none of its business: it does not even see it.
+    // A network of another plugin is none of its business: it does not even see it.
     world.takes("other", r#"{"type":"bridge","ipam":{"type":"host-local","rnage":"10.0.0.0/24"}}"#);
 
     running.terminate();
@@ -166,7 +166,7 @@ fn networks_are_refused_and_warned_of_when_they_are_written() {
     // Nobody judges, and networks are written all the same.
     world.takes("bad", BAD);
     let running = world.start(&host_file);
-    // Somebody may label what is bad already, and is told.
+    // A user may label a bad object that is there already, and is told.
     let label = ["label", NADS, "bad", "a=b"];
     let labelled = world.kubectl.run(label, "");
     assert!(labelled.succeeded() && labelled.stderr.contains("Warning: metes: "), "{labelled}");

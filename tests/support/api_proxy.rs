@@ -1,5 +1,5 @@
-//! A proxy before a kube-apiserver into which a test puts faults. It speaks plain HTTP to its clients, notes what they
-//! asked, and hands on everything that no rule concerns. It does not serve watches: every answer is read whole.
+//! A proxy before a kube-apiserver into which a test puts faults. It speaks plain HTTP to its clients, notes their
+//! requests, and hands on everything that no rule concerns. It does not serve watches: every answer is read whole.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +31,7 @@ pub struct Asked {
     pub method: String,
     /// Without the query.
     pub path: String,
-    /// What stands after `?`, or nothing.
+    /// The part after `?`, or nothing.
     pub query: String,
     /// The Accept header, or nothing.
     pub accept: String,
@@ -86,7 +86,7 @@ impl ApiProxy {
         self.shared.asked.lock().expect("nobody panics with it").clone()
     }
 
-    /// Those of one method whose path begins like this.
+    /// The requests of one method whose path begins like this.
     pub fn asked_for(&self, method: &str, path: &str) -> Vec<Asked> {
         let mut asked = self.asked();
         asked.retain(|one| one.method == method && one.path.starts_with(path));
@@ -123,7 +123,7 @@ impl Drop for ApiProxy {
     }
 }
 
-/// Says what happens to which requests: `Rule::get("/api/v1/pods").nth(2).status(500)`.
+/// A rule: the requests that it strikes, and their fate: `Rule::get("/api/v1/pods").nth(2).status(500)`.
 pub struct Rule {
     method: Option<String>,
     path: String,

@@ -25,7 +25,7 @@ use super::trio::Trio;
 #[derive(Debug)]
 pub struct Cluster {
     prefix: String,
-    /// What every host file begins with.
+    /// The keys with which every host file begins.
     host: Value,
     folder: TempDir,
     store: Store,

@@ -29,7 +29,7 @@ const PORT_FIRST: u16 = 10_000;
 const PORT_COUNT: u64 = 20_000;
 const LOG_TAIL_LINES: usize = 20;
 
-/// How a server differs from the usual one.
+/// The differences of a server from the usual one.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
     /// The binary.
@@ -64,7 +64,7 @@ pub(crate) struct Seat {
     pub(crate) name: String,
     pub(crate) host: Ipv4Addr,
     pub(crate) ports: Ports,
-    /// Where the others find it: its own peer port, or a relay before that.
+    /// The address for the other members: its own peer port, or a relay before that.
     pub(crate) reached: SocketAddr,
     /// The namespace that has `host`, if that is not the test's own.
     pub(crate) netns: Option<PathBuf>,
@@ -143,12 +143,12 @@ impl Etcd {
         Self { options, folder, seat, tls, child }
     }
 
-    /// Where clients find it, with its scheme.
+    /// The address for clients, with its scheme.
     pub fn endpoint(&self) -> String {
         self.seat.client_url(self.tls.is_some())
     }
 
-    /// Where other members would find it, which serves no clients.
+    /// The address for other members, which serves no clients.
     pub fn peer_address(&self) -> SocketAddr {
         SocketAddr::from((self.seat.host, self.seat.ports.peer))
     }

@@ -139,7 +139,7 @@ impl HttpsClient {
     }
 
     pub(crate) fn send(&self, request: &Message) -> io::Result<Message> {
-        // A kept connection may have ended meanwhile; a new one tells what is really wrong.
+        // A kept connection may have ended meanwhile; a new one tells the real fault.
         let kept = self.idle.lock().expect("nobody panics with it").pop();
         if let Some(connection) = kept
             && let Ok(answer) = self.exchange(connection, request)

@@ -1,6 +1,6 @@
 //! Real kube-apiservers on free ports of the loopback, each with an etcd of its own.
 //!
-//! There is no controller, no scheduler and no kubelet: what a test creates stays as it is until the test changes it.
+//! There is no controller, no scheduler and no kubelet: an object stays as it is until the test changes it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -47,7 +47,7 @@ struct Server {
     folder: TempDir,
 }
 
-/// Where a server is and who asks: what a kubeconfig says.
+/// The address of a server and the account that asks: the content of a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct Access {
     pub url: String,
@@ -56,7 +56,7 @@ pub struct Access {
     pub token: String,
 }
 
-/// What a kubeconfig can lead to: a server, or a proxy before one.
+/// A target of a kubeconfig: a server, or a proxy before one.
 pub trait Reachable {
     /// As its administrator.
     fn access(&self) -> Access;
@@ -95,7 +95,7 @@ impl Reachable for KubeApi {
     }
 }
 
-/// What the server answered.
+/// The answer of the server.
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub status: u16,
@@ -145,8 +145,7 @@ impl KubeApi {
         Self { server: Arc::new(server) }
     }
 
-    /// What lies below the server, at the prefix of all its objects: for a world too large to be created
-    /// through it.
+    /// The store below the server, at the prefix of all its objects: for a world too large to be created through it.
     pub fn store(&self) -> Store {
         Store::open(&self.server.etcd, "/registry/")
     }
@@ -221,7 +220,7 @@ impl KubeApi {
         }
     }
 
-    /// Where an object of this kind and name is.
+    /// The path of an object of this kind and name.
     #[track_caller]
     pub fn path_of(&self, object: &Value) -> String {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -12,7 +12,7 @@ const CRD_MAX: Duration = Duration::from_secs(30);
 const CREATE_WORKERS: usize = 8;
 /// Keeps an object that is being deleted.
 const FINALIZER: &str = "metes.test/kept";
-/// What multus says of the interfaces of a pod.
+/// The annotation in which multus reports the interfaces of a pod.
 const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 
 impl KubeApi {
@@ -28,7 +28,7 @@ impl KubeApi {
         name
     }
 
-    /// What identifies a cluster.
+    /// The UID that identifies a cluster.
     pub fn kube_system_uid(&self) -> String {
         uid(&self.get("/api/v1/namespaces/kube-system"))
     }
@@ -88,7 +88,7 @@ pub struct PodBuilder {
 }
 
 impl PodBuilder {
-    /// Where it is bound; the node object need not exist.
+    /// The node that it is bound to; the node object need not exist.
     pub fn node(mut self, name: &str) -> Self {
         self.object["spec"]["nodeName"] = json!(name);
         self
@@ -205,7 +205,7 @@ impl Pod {
         self.annotate(NETWORK_STATUS, &interfaces.to_string())
     }
 
-    /// From here on it has a deletionTimestamp and does not go, whatever its phase.
+    /// From here on it has a deletionTimestamp and does not go, in any phase.
     #[track_caller]
     pub fn terminate(&self) -> &Self {
         self.api.patch(&self.path, &json!({"metadata": {"finalizers": [FINALIZER]}}));

@@ -26,7 +26,7 @@ impl Kubectl {
     pub fn run<S: AsRef<str>>(&self, arguments: impl IntoIterator<Item = S>, stdin: &str) -> Outcome {
         Run::new(tool("kubectl"))
             .env("KUBECONFIG", &self.kubeconfig)
-            // Where it keeps what it learnt of the server.
+            // The folder for its cache of the server's API.
             .env("HOME", self.kubeconfig.parent().expect("a file is in a folder"))
             .arguments(arguments)
             .stdin(stdin)
@@ -86,7 +86,7 @@ impl Manifests {
         files
     }
 
-    /// What a folder comes to. A component is no whole: it is put on the folder "reconciler".
+    /// The objects of a folder. A component is no whole: it is put on the folder "reconciler".
     #[track_caller]
     pub fn kustomize(&self, folder: &str) -> String {
         let text = fs::read_to_string(self.path(folder).join("kustomization.yaml")).expect("it can be read");

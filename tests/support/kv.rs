@@ -1,6 +1,6 @@
 //! For a test's own store that meddles with some requests of a real one.
 
-/// Inside of `impl Kv`: what such a store leaves to the real one in its field `etcd`.
+/// Inside of `impl Kv`: the requests that such a store leaves to the real one in its field `etcd`.
 #[macro_export]
 macro_rules! left_to_etcd {
     () => {

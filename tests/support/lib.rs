@@ -1,4 +1,4 @@
-//! What every black-box test uses: a real etcd, nodes that run the real binary, network namespaces, a real
+//! The support of every black-box test: a real etcd, nodes that run the real binary, network namespaces, a real
 //! kube-apiserver and the real reconciler.
 //!
 //! The normal way is one etcd for a whole test process and one [`Cluster`] (a key prefix, a folder and host

@@ -1,4 +1,4 @@
-//! What tests and measurements need that run the library's own verbs instead of the binary.
+//! The support of tests and measurements that run the library's own verbs instead of the binary.
 
 use std::time::Duration;
 

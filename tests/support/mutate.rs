@@ -105,7 +105,7 @@ const KEYS: [&str; 22] = [
     "odd",
 ];
 
-/// Where every value of a document stands, the document itself last.
+/// The paths of all values of a document, the document itself last.
 fn collect_paths(value: &Value, path: String, paths: &mut Vec<String>) {
     match value {
         Value::Array(items) => {

@@ -91,7 +91,7 @@ fn ip<const N: usize>(arguments: [&str; N]) -> Outcome {
     Run::new("ip").arguments(arguments).run()
 }
 
-/// For drops: what is gone already is fine, and a failing test must show its own failure.
+/// For drops: a namespace may be gone already, and a failing test must show its own failure.
 fn forget<const N: usize>(arguments: [&str; N]) {
     let _ = Command::new("ip").args(arguments).output();
 }

@@ -1,4 +1,4 @@
-//! What a process has said, and how it has ended.
+//! The output of a process, and its end.
 
 use std::process::{ExitStatus, Output};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// The end of one run of the plugin, or of another program.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was run, for messages.
+    /// The command, for messages.
     pub what: String,
     pub status: ExitStatus,
     pub stdout: String,
@@ -34,7 +34,7 @@ impl Outcome {
         self.status.success()
     }
 
-    /// It succeeded; what it printed.
+    /// It succeeded; its output.
     #[track_caller]
     pub fn ok(&self) -> Value {
         assert!(self.succeeded(), "should have succeeded: {self}");

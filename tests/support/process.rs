@@ -52,7 +52,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("a child that was not waited for can be signalled");
 }
 
-/// SIGSTOP, and waits until it has stopped (or ended), so that what follows finds it stopped.
+/// SIGSTOP, and waits until it has stopped (or ended), so that the test finds it stopped.
 pub(crate) fn stop(child: &Child) {
     signal(child, Signal::STOP);
     wait_for("a process to stop", STOP_MAX, || match state(child) {
@@ -73,7 +73,7 @@ pub(crate) fn unique(stem: &str) -> String {
     format!("{stem}{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A new folder that is removed with its value; what a killed run left behind goes with the next one.
+/// A new folder that is removed with its value; the folder of a killed run goes with the next one.
 pub fn temporary() -> TempDir {
     static BASE: OnceLock<PathBuf> = OnceLock::new();
     let base = BASE.get_or_init(|| {
@@ -98,7 +98,7 @@ fn sweep(base: &Path) {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.split('-').next());
         if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another test process may be sweeping too: what is gone already is fine.
+            // Another test process may be sweeping too: a folder may be gone already.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

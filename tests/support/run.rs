@@ -20,10 +20,10 @@ use super::wait::wait_for;
 /// Longer than every deadline of the plugin.
 const RUN_MAX: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_micros(20);
-/// What a pipe takes without a reader.
+/// The bytes that a pipe takes without a reader.
 const PIPE_BYTES: usize = 32 * 1024;
 
-/// A run that is being prepared. Its environment is what is set here and PATH, nothing else.
+/// A run that is being prepared. Its environment is PATH and the variables that are set here, nothing else.
 #[derive(Clone, Debug)]
 pub struct Run {
     program: PathBuf,
@@ -100,7 +100,7 @@ impl Run {
         self.stdin(config.to_string())
     }
 
-    /// stdin as it is, for what is no valid configuration.
+    /// stdin as it is, for texts that are no valid configuration.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
@@ -153,7 +153,7 @@ impl Run {
     }
 }
 
-/// A plugin may end without reading all of it, and what it does not read may fill the pipe.
+/// A plugin may end without reading all of it, and the rest may fill the pipe.
 fn feed(mut stdin: ChildStdin, bytes: Vec<u8>) {
     if bytes.len() <= PIPE_BYTES {
         // A plugin that has ended already has closed the pipe.
@@ -167,7 +167,7 @@ fn read_all(mut pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (done, all) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // A pipe breaks only with its process; what came before counts.
+        // A pipe breaks only with its process; the bytes before that count.
         let _ = pipe.read_to_end(&mut bytes);
         // Nobody waits for a run that was given up.
         let _ = done.send(bytes);
@@ -183,7 +183,7 @@ pub struct Running {
     start: Instant,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
-    /// What the process could still be sent.
+    /// Its stdin, held open.
     _open: Option<OwnedFd>,
 }
 
@@ -217,7 +217,7 @@ impl Running {
         self.child.kill().expect("an own child can be killed");
     }
 
-    /// Whether it has stopped itself; an end is none.
+    /// True if it has stopped itself; an end is none.
     pub fn has_stopped(&self) -> bool {
         state(&self.child) == Some('T')
     }

@@ -15,7 +15,7 @@ use super::run::Running;
 use super::wait::wait_for;
 use super::world::World;
 
-/// How long a test waits for what should take a second or two.
+/// The longest time that a test waits for something that should take a second or two.
 const SOON: Duration = Duration::from_secs(30);
 const HTTP_MAX: Duration = Duration::from_secs(3);
 

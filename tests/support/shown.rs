@@ -1,5 +1,5 @@
-//! What documents show of commands: their blocks, and output in which everything that differs from run to run stands by
-//! its form alone.
+//! The commands that documents show: their blocks, and output in which everything that differs from run to run stands
+//! by its form alone.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ pub struct Block {
     pub lines: Vec<String>,
 }
 
-/// A command of a block, and what the document shows below it.
+/// A command of a block, and the output that the document shows below it.
 #[derive(Clone, Debug)]
 pub struct Shown {
     pub command: String,
@@ -39,7 +39,7 @@ impl Block {
         self.lines.join("\n")
     }
 
-    /// What is typed after `$ ` or `# `. A command goes on after a backslash.
+    /// The commands typed after `$ ` or `# `. A command goes on after a backslash.
     pub fn commands(&self) -> Vec<Shown> {
         let mut commands: Vec<Shown> = Vec::new();
         for line in &self.lines {

@@ -1,9 +1,9 @@
 //! Links that take a while, as between racks and zones: relays that hold every byte back for a given time, and three
 //! members of etcd that reach each other through such relays.
 //!
-//! A relay keeps the order and limits no bandwidth: what is read is stamped with the time at which it is due, and the
-//! next part is read at once. One thread carries all connections of a group of relays. It waits by ppoll, which is
-//! exact to some microseconds; tokio's timers are rounded up to milliseconds.
+//! A relay keeps the order and limits no bandwidth: bytes that are read are stamped with the time at which they are
+//! due, and the next part is read at once. One thread carries all connections of a group of relays. It waits by ppoll,
+//! which is exact to some microseconds; tokio's timers are rounded up to milliseconds.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
@@ -18,7 +18,7 @@ use super::etcd::{Etcd, EtcdOptions, Ports, Seat, free_ports};
 use super::process::temporary;
 use super::trio::MEMBERS;
 
-/// What a part holds at most.
+/// The most bytes of a part.
 const PART_BYTES: usize = 64 << 10;
 
 /// Relays on the loopback, one before each of some servers. On drop they close every connection.
@@ -61,7 +61,7 @@ impl Drop for Relays {
     }
 }
 
-/// Where a relay listens, and the server behind it.
+/// The address on which a relay listens, and the server behind it.
 struct Route {
     listener: TcpListener,
     server: SocketAddr,
@@ -102,7 +102,7 @@ struct Lane {
     is_blocked: bool,
 }
 
-/// What was read at once; nothing stands for the end.
+/// Bytes that were read at once; none stand for the end.
 struct Part {
     due: Instant,
     bytes: Vec<u8>,
@@ -191,7 +191,7 @@ impl Connection {
         });
     }
 
-    /// Hands on what is due.
+    /// Hands on the parts that are due.
     fn write(&mut self) -> io::Result<()> {
         let now = Instant::now();
         for (lane, mut to) in self.lanes.iter_mut().zip(self.ends.iter().rev()) {

@@ -1,4 +1,4 @@
-//! Raw access to a store, below the plugin: what a test reads there and what it breaks there.
+//! Raw access to a store, below the plugin, for tests that read and break it.
 
 use std::fmt;
 use std::fs;
@@ -16,10 +16,10 @@ use tokio::time::timeout;
 use super::etcd::Etcd;
 use super::tls::Tls;
 
-/// How long one of several members may take to show that it answers, and all of them together.
+/// The time for one of several members to show that it answers, and the time for all of them together.
 const MEMBER_MAX: Duration = Duration::from_secs(1);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-/// Of one transaction: below what etcd takes.
+/// The bounds of one transaction, below those of etcd.
 const TXN_OPS: usize = 100;
 const TXN_BYTES: usize = 1 << 20;
 

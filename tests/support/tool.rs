@@ -1,4 +1,4 @@
-//! Where the real programs are.
+//! The paths of the real programs.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -175,7 +175,7 @@ impl Trio {
         self.network.set_plugged(index, true);
     }
 
-    /// Access to one member, for what is asked of each: its status, its defragmentation.
+    /// Access to one member, for requests to each: its status, its defragmentation.
     pub fn through(&self, index: usize) -> Store {
         let member = &self.members[index];
         Store::of(vec![member.endpoint()], self.tls(), "/")

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(10);
 const WORKER_STACK: usize = 16 << 20;
 
-/// Asks again until `look` answers `Ok`; what its last `Err` said stands in the panic.
+/// Asks again until `look` answers `Ok`; its last `Err` stands in the panic.
 pub fn wait_for<T>(what: &str, deadline: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();
     loop {

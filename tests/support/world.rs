@@ -93,7 +93,7 @@ impl World {
         held
     }
 
-    /// The keys of what the cluster's reconciler remembers.
+    /// The keys of the sightings that the cluster's reconciler remembers.
     pub fn sightings(&self) -> Vec<String> {
         self.cluster.store().keys("v1/orphan/test/")
     }
@@ -113,7 +113,7 @@ impl World {
     }
 }
 
-/// What a pass that reports in JSON came to.
+/// The result of a pass that reports in JSON.
 #[derive(Debug)]
 pub struct Pass {
     pub code: Option<i32>,
@@ -153,27 +153,27 @@ impl Pass {
         self.freed(json!({}))
     }
 
-    /// How many were kept, by reason, and nobody else.
+    /// The owners that were kept, counted by reason, and nobody else.
     #[track_caller]
     pub fn kept(self, reasons: Value) -> Self {
         assert_eq!(self.report["kept"], reasons, "kept: {}", self.outcome);
         self
     }
 
-    /// How many were freed, by reason, and nobody else.
+    /// The owners that were freed, counted by reason, and nobody else.
     #[track_caller]
     pub fn freed(self, reasons: Value) -> Self {
         assert_eq!(self.done("freed"), reasons, "freed: {}", self.outcome);
         self
     }
 
-    /// What was done, by kind. The report of an aborted pass lacks what it has not done.
+    /// The work that was done, counted by kind. The report of an aborted pass lacks the rest.
     fn done(&self, field: &str) -> Value {
         let is_left_out = self.report["aborted"] == true && self.report[field].is_null();
         if is_left_out { json!({}) } else { self.report[field].clone() }
     }
 
-    /// What was repaired; what is not named was not.
+    /// The repairs, counted by kind; those that are not named were not made.
     #[track_caller]
     pub fn repaired(self, expected: Value) -> Self {
         let mut repaired = self.done("repaired").as_object().expect("it is an object").clone();

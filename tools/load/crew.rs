@@ -15,7 +15,7 @@ pub(crate) trait Client {
     async fn work(self, until: Instant) -> Log;
 }
 
-/// What clients have seen.
+/// The answers that clients have got.
 #[derive(Default)]
 pub(crate) struct Log {
     /// ADDs, or puts.
@@ -23,11 +23,11 @@ pub(crate) struct Log {
     pub(crate) dels: Timings,
     /// By code.
     pub(crate) failures: BTreeMap<String, Failures>,
-    /// What is held at the end: network and address.
+    /// The addresses held at the end, each with its network.
     pub(crate) held: Vec<(String, std::net::IpAddr)>,
 }
 
-/// How long requests of one kind took.
+/// The times of requests of one kind.
 #[derive(Default)]
 pub(crate) struct Timings {
     took: Vec<Duration>,
@@ -39,7 +39,7 @@ pub(crate) struct Failures {
     pub(crate) example: String,
 }
 
-/// What a crew has done.
+/// The work that a crew has done.
 pub(crate) struct Shift {
     pub(crate) log: Log,
     /// From the start to the last answer.
@@ -48,7 +48,7 @@ pub(crate) struct Shift {
     pub(crate) generator_cpu: Duration,
 }
 
-/// How many clients on how many threads, and for how long.
+/// The numbers of clients and threads, and the length of a shift.
 #[derive(Clone, Copy)]
 pub(crate) struct Crew {
     pub(crate) clients: usize,

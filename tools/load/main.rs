@@ -1,4 +1,4 @@
-//! Measures how many ADDs 1 to 1,000 virtual nodes get through on a real etcd, next to plain puts on the same etcd.
+//! Measures the ADDs that 1 to 1,000 virtual nodes get through on a real etcd, next to plain puts on the same etcd.
 //! hack/load starts it; `hack/load --help` shows the flags.
 //!
 //! A virtual node has what a node with the plugin has: a name, a state folder and a connection of its own. It sends one
@@ -85,7 +85,7 @@ fn raise_file_limit() {
     setrlimit(Resource::Nofile, raised).expect("a process may use all that it is allowed");
 }
 
-/// What all steps use.
+/// The parts that all steps use.
 struct Load {
     args: Args,
     server: Server,
@@ -188,7 +188,7 @@ fn folder(id: u32) -> TempDir {
     TempDir::with_prefix_in(format!("{id}-load-"), base).expect("a temporary folder can be made")
 }
 
-/// How many addresses are held that another one holds too.
+/// The number of addresses that two or more hold, counted once for each holder after the first.
 fn doubles<'a>(held: impl Iterator<Item = &'a (String, std::net::IpAddr)>) -> usize {
     let mut seen = BTreeSet::new();
     held.filter(|&held| !seen.insert(held)).count()

@@ -12,7 +12,7 @@ use metes::limits;
 use metes::local::node::{self, Identity};
 use metes::local::state::NodeState;
 use metes::pool::record::{Labels, Owner, Pod, RunStart};
-use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec, Wanted};
+use metes::pool::{NetworkName, Order, Range, RangeSet, RangeSpec, RangesWanted};
 use metes::random::random_below;
 use metes::store::ask::Ask;
 use metes::store::etcd::Etcd;
@@ -24,12 +24,12 @@ use tokio::time::Instant;
 use crate::crew::{Client, Log};
 use support::plain_store;
 
-/// How many addresses a node holds at most if it also gives some back.
+/// The most addresses that a node holds if it also gives some back.
 const HELD_MAX: usize = 8;
 /// More than any step reserves.
 const SUBNET: &str = "10.16.0.0/12";
 
-/// Which network the next ADD is for.
+/// The network of the next ADD.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// Always the same for one node.
@@ -38,7 +38,7 @@ pub(crate) enum Pick {
     Random,
 }
 
-/// What all nodes of one step share.
+/// The parts that all nodes of one step share.
 #[derive(Clone)]
 pub(crate) struct Place<'a> {
     /// Of the members; the nodes use them in turn.
@@ -46,7 +46,7 @@ pub(crate) struct Place<'a> {
     pub(crate) prefix: &'a str,
     /// For the folders of the nodes.
     pub(crate) folder: &'a Path,
-    /// What the networks' and nodes' names begin with.
+    /// The beginning of the networks' and nodes' names.
     pub(crate) step: String,
     pub(crate) networks: usize,
     pub(crate) pick: Pick,
@@ -149,7 +149,7 @@ impl Node {
             uid: format!("0c7f3f0e-3d6e-{:04x}-{number:04x}-7a7c7f2f3b11", self.index).parse().ok(),
         };
         let labels = Labels { pod, cni_network: "net".to_owned() };
-        run.ask(owner, labels, Wanted { order: self.order, ..Wanted::lowest_of(vec![set]) })
+        run.ask(owner, labels, RangesWanted { order: self.order, ..RangesWanted::lowest_of(vec![set]) })
     }
 }
 

@@ -7,7 +7,7 @@ use tonic::transport::Endpoint;
 
 use crate::crew::{Client, Log};
 
-/// What a reservation with a pod's name and UID takes.
+/// As large as a reservation with a pod's name and UID.
 const VALUE: [u8; 256] = [b'x'; 256];
 
 /// Puts one key after the other, each once.

@@ -57,7 +57,7 @@ pub(crate) struct Report {
     pub(crate) doubles: usize,
 }
 
-/// How many cores each one used.
+/// The number of cores that each one used.
 struct Cores {
     all: f64,
     etcd: f64,
@@ -66,7 +66,8 @@ struct Cores {
 }
 
 impl Row {
-    /// How many a second, from the start to the last answer: the window would be too short where one ADD takes longer.
+    /// The rate in a second, from the start to the last answer: the window would be too short where one ADD takes
+    /// longer.
     fn per_second(&self, timings: &Timings) -> f64 {
         timings.count() as f64 / self.shift.elapsed.as_secs_f64()
     }
@@ -97,12 +98,12 @@ impl Row {
         Cores { all, etcd, generator, others }
     }
 
-    /// How much of the time etcd's log waited for the disk.
+    /// The share of the time in which etcd's log waited for the disk.
     fn disk(&self) -> f64 {
         self.used.fsync_s / self.shift.elapsed.as_secs_f64()
     }
 
-    /// What limited the step; `turns` if requests waited for each other.
+    /// The limit of the step; `turns` if requests waited for each other.
     fn limit(&self) -> &'static str {
         match self.used.machine_busy() >= NEARLY_ALL {
             true => "cores",

@@ -1,4 +1,4 @@
-//! The etcd under load, and what it says of itself.
+//! The etcd under load, and its counts.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,14 +25,14 @@ pub(crate) struct Server {
     foreign_leases: f64,
 }
 
-/// What runs as long as this does.
+/// The processes that run as long as this does.
 enum Own {
     Nothing,
     Alone(Etcd),
     Three(SlowTrio),
 }
 
-/// What etcd and the machine had counted at one moment, or what they did between two.
+/// The counts of etcd and the machine at one moment, or their differences between two.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) proposals: f64,
@@ -153,7 +153,7 @@ impl Reading {
         self.leases_granted - self.leases_revoked
     }
 
-    /// Which share of all cores was busy, with whatever process.
+    /// The share of all cores that was busy, with whatever process.
     pub(crate) fn machine_busy(&self) -> f64 {
         self.busy_ticks / self.all_ticks
     }

@@ -1,12 +1,12 @@
 //! Thousands of real plugin processes on a real etcd of three members, with a fault every few seconds. hack/soak starts
 //! it; `hack/soak --help` shows the flags.
 //!
-//! The callers write down who holds which address and for how long: from the answer of an ADD to the start of the DEL
+//! The callers write down the holder of each address, with the time: from the answer of an ADD to the start of the DEL
 //! or GC that may free it. No two such intervals of one address may overlap, whatever breaks meanwhile. At the end all
 //! faults are over and everything is deleted: nothing may be left, and `metes check` must find nothing.
 //!
-//! The same seed gives the same faults in the same order, and the same choices to each caller. How the processes meet
-//! depends on the machine.
+//! The same seed gives the same faults in the same order, and the same choices to each caller. The meetings of the
+//! processes depend on the machine.
 
 #![allow(clippy::print_stdout, reason = "the report is its output")]
 

@@ -1,14 +1,14 @@
-//! When a member with an empty folder may begin a new etcd, and when it joins one. Pure.
+//! The rule by which a member with an empty folder begins a new etcd or joins one. Pure.
 //!
-//! A member that has lost its data and begins anew under its old name breaks what it promised: it may vote twice, and
-//! what was committed may vanish. So a new etcd begins only if this step has seen the folder of every other member
-//! empty, while its own was. It does not end before the others know as much, because whoever ends does not answer any
-//! more, and the others would wait for it.
+//! A member that has lost its data and begins anew under its old name breaks its promises: it may vote twice, and
+//! commits may vanish. So a new etcd begins only if this step has seen the folder of every other member empty, while
+//! its own was. The step does not end before the others know as much: a step that has ended does not answer any more,
+//! and the others would wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// What another member said when it was last asked.
+/// The last answer of another member.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Answer {
     /// Its folder is empty too, and these it has seen empty.
@@ -19,7 +19,7 @@ pub(super) enum Answer {
     Silence(String),
 }
 
-/// What this step does next.
+/// The next act of this step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
     /// Begin a new etcd.
@@ -33,7 +33,7 @@ pub(super) enum Decision {
 /// Why nothing is known of a member at first.
 const UNASKED: &str = "it was not asked yet";
 
-/// What is known of one other member.
+/// The knowledge about one other member.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Known {
     /// It has not answered, and why.
@@ -56,7 +56,7 @@ impl Known {
     }
 }
 
-/// What this step has seen since it began. All the time its own folder was empty.
+/// The knowledge about all other members since this step began. All the time its own folder was empty.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Seen {
     me: IpAddr,
@@ -96,8 +96,8 @@ impl Seen {
         if one_runs && !all_were_empty { Decision::Join } else { Decision::Wait }
     }
 
-    /// Whether all that wait have seen whom they can, and enough of them have for a majority: then those that have not
-    /// can join. An answer that got lost looks like an end, so an end alone does not count.
+    /// True if all that wait have seen everybody they can see, and enough of them for a majority have. The others can
+    /// join then. An answer that got lost looks like an end, so an end alone does not count.
     fn nobody_needs_me(&self) -> bool {
         let is_done = |(other, known)| self.unseen_by(other, known).is_empty();
         let ended =
@@ -106,7 +106,8 @@ impl Seen {
         self.others.iter().all(is_done) && members - ended > members / 2
     }
 
-    /// Whom a step that waits has not seen empty, and may yet see so: of a member whose etcd runs, nobody does.
+    /// The members that a waiting step has not seen empty and may yet see so. Nobody sees that of a member whose etcd
+    /// runs.
     fn unseen_by(&self, other: &IpAddr, known: &Known) -> Vec<IpAddr> {
         let Known::Empty { seen } = known else { return Vec::new() };
         let answering = self.others.iter().filter(|(_, known)| !known.runs()).map(|(ip, _)| *ip);

@@ -1,4 +1,4 @@
-//! The data folder of a member of etcd: whether it holds one, and which.
+//! The data folder of a member of etcd: empty, or with a member that can be named.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -9,23 +9,24 @@ use super::proto::Fields;
 use crate::failure::Failure;
 use crate::files;
 
-/// What a data folder holds.
+/// The content of a data folder.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Nothing,
     Member(Identity),
-    /// A member, and its log does not say which.
+    /// A member, but its log does not name it.
     Unreadable,
 }
 
-/// Which member of which etcd wrote a log.
+/// The member, and its etcd, that wrote a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) member: u64,
     pub(super) cluster: u64,
 }
 
-/// What names the member stands at the beginning of each file of its log, behind a checksum.
+/// The bytes that are read of each file of the log. The record that names the member is among them, behind one with a
+/// checksum.
 const BEGINNING: u64 = 4096;
 /// The type of the record that names the member.
 const METADATA: u64 = 1;

@@ -1,7 +1,7 @@
-//! How a member of etcd begins: with the data in its folder, as a new etcd, or by joining the others.
+//! The beginning of a member of etcd: with the data in its folder, as a new etcd, or by joining the others.
 //!
-//! etcd must be told, and a wrong word harms: a member that begins anew beside others that have data breaks what it
-//! once promised them, and one that waits to join nobody never starts. So this step finds out, each time.
+//! etcd must be told, and a wrong word harms: a member that begins anew beside others that have data breaks its earlier
+//! promises to them, and one that waits to join nobody never starts. So this step finds out, each time.
 
 mod decision;
 mod etcd;
@@ -30,20 +30,20 @@ use steps::Answering;
 use tls::Tls;
 pub(crate) use tls::TlsFiles;
 
-/// Where a member is, and where the others are.
+/// The places of a member and of the others.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) me: Seat,
     pub(crate) others: Vec<Seat>,
     pub(crate) data: PathBuf,
-    /// Whether this pod has started etcd before, so that an empty folder has lost something, or etcd failed at once.
+    /// True if this pod has started etcd before. Then an empty folder has lost something, or etcd failed at once.
     pub(crate) starts_again: bool,
     /// etcd's own certificates: its user in etcd has all rights, where etcd has users.
     pub(crate) client_tls: TlsFiles,
     pub(crate) peer_tls: TlsFiles,
 }
 
-/// How a member begins.
+/// The way in which a member begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Beginning {
     /// With its data: what etcd is told does not count.
@@ -55,10 +55,10 @@ pub(crate) enum Beginning {
 }
 
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often a step that waits says so, unless something has changed.
+/// The time after which a waiting step says so again although nothing has changed.
 const SAID_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether a folder holds a member.
+/// True if a folder holds a member.
 pub(crate) fn has_data(data: &Path) -> Result<bool, Failure> {
     folder::look(data).map(|content| content != Content::Nothing)
 }
@@ -141,7 +141,7 @@ async fn find_out(
     }
 }
 
-/// Whether the etcd of the other members does not have this member any more.
+/// True if the etcd of the other members does not have this member any more.
 async fn is_removed(place: &Place, identity: Identity) -> Result<bool, Failure> {
     let listed = match tls::of_client(&place.client_tls) {
         Ok(tls) => etcd::roster(&place.client_urls(), &tls).await,
@@ -163,7 +163,7 @@ async fn is_removed(place: &Place, identity: Identity) -> Result<bool, Failure> 
     }
 }
 
-/// Whoever has a member's ports is the only one that speaks for it: no other etcd of this node runs.
+/// The step with a member's ports is the only one that speaks for it: no other etcd of this node runs.
 async fn own_port(port: SocketAddr, voice: &mut Voice) -> TcpListener {
     loop {
         match TcpListener::bind(port).await {
@@ -260,7 +260,7 @@ impl Place {
     }
 }
 
-/// Says what changes at once, and what stays the same from time to time.
+/// Says a change at once, and an unchanged state from time to time.
 #[derive(Default)]
 struct Voice {
     last: Option<(String, Instant)>,

@@ -1,4 +1,4 @@
-//! What is to be changed in etcd's list of members, so that this one can join. Pure.
+//! The changes of etcd's list of members that let this one join. Pure.
 
 use std::net::SocketAddr;
 
@@ -31,11 +31,11 @@ impl Listed {
     }
 }
 
-/// What lets the member at `me` join, one change after the other. `named` are the peer addresses of all that metes.conf
-/// names.
+/// The next of the changes that let the member at `me` join. `named` are the peer addresses of all members in
+/// metes.conf.
 ///
-/// A member whose data are gone gets a new id, also if it has never started: nobody knows what it promised under the
-/// old one.
+/// A member whose data are gone gets a new id, also if it has never started: nobody knows its promises under the old
+/// one.
 pub(super) fn next<'a>(list: &'a [Listed], me: &SocketAddr, named: &[SocketAddr]) -> Change<'a> {
     if let Some(old) = list.iter().find(|member| member.is_at(me)) {
         return Change::RemoveOld(old);

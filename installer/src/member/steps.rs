@@ -1,5 +1,5 @@
-//! How the steps of members whose folders are empty tell each other so: a line of JSON over TLS, each way, on the port
-//! where the members' etcds will speak to each other.
+//! The talk between the steps of members whose folders are empty: a line of JSON over TLS, each way, on the port where
+//! the members' etcds will speak to each other.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::decision::Answer;
 
 const QUESTION: &str = "{\"ask\":\"empty\"}\n";
-/// How etcd answers what is not HTTP.
+/// The beginning of etcd's answer to anything that is not HTTP.
 const ETCD: &str = "HTTP/";
 /// Longer than any line of either side.
 const LINE_BYTES: u64 = 4096;
@@ -29,7 +29,7 @@ const ASKED_MAX: u32 = 3;
 /// Questions that are answered at the same time.
 const ASKING_MAX: usize = 32;
 
-/// What a step says.
+/// The line that a step answers with.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "folder", rename_all = "lowercase")]
 enum Said {
@@ -73,7 +73,7 @@ fn heard(line: &str) -> Answer {
     }
 }
 
-/// What a step answers with, and the line that it says; nothing before the first.
+/// The present configuration and line for answers; none before the first.
 type Current = Arc<Mutex<Option<(Arc<ServerConfig>, String)>>>;
 
 /// Answers the steps of other members as long as it lives.
@@ -88,7 +88,7 @@ impl Answering {
         Self { task: tokio::spawn(answer_all(listener, said.clone())), said }
     }
 
-    /// What it says from now on.
+    /// Sets the configuration and the line for all later answers.
     pub(super) fn say(&self, tls: Arc<ServerConfig>, seen: BTreeSet<IpAddr>) {
         let line = serde_json::to_string(&Said::Empty { seen }).unwrap_or_default();
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some((tls, line + "\n"));
@@ -109,7 +109,7 @@ async fn answer_all(listener: TcpListener, said: Current) {
         let current = said.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some((tls, line)) = current else { continue };
         tokio::spawn(async move {
-            // Who does not get an answer asks again.
+            // A step that gets no answer asks again.
             let _ = timeout(EXCHANGE, answer(stream, tls, &line)).await;
             drop(place);
         });

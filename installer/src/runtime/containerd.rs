@@ -34,7 +34,7 @@ pub(super) fn plugin_folders(files: &NodeFiles<'_>) -> Result<Vec<PathBuf>, Stri
     }
 }
 
-/// What the files say that were read so far.
+/// The settings in the files that were read so far.
 #[derive(Debug, Default)]
 struct Settings {
     bin_dir: Option<PathBuf>,
@@ -44,7 +44,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Takes what the next file says.
+    /// Takes the settings of the next file.
     fn take(&mut self, file: &Table) {
         let disabled = texts(file.get("disabled_plugins"));
         self.is_disabled |= disabled.iter().any(|name| PLUGINS.contains(name));

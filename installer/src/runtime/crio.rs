@@ -24,7 +24,7 @@ pub(super) fn plugin_folders(files: &NodeFiles<'_>) -> Result<Vec<PathBuf>, Stri
     Ok(folders)
 }
 
-/// Takes what the next file says.
+/// Takes the settings of the next file.
 fn take(folders: &mut Vec<PathBuf>, file: &Table) {
     let Some(network) = file.get("crio").and_then(|crio| crio.get("network")) else { return };
     let named = texts(network.get("plugin_dirs"));

@@ -7,13 +7,13 @@ use toml::{Table, Value};
 
 use crate::files;
 
-/// Where a runtime looks for plugins that is not told otherwise.
+/// The folder in which a runtime looks for plugins if it is not told otherwise.
 pub(super) const DEFAULT: &str = "/opt/cni/bin";
 
 /// The configuration of a runtime. All paths are those on the node.
 pub(super) struct NodeFiles<'a> {
     pub(super) config: &'a Path,
-    /// Where the folder of `config` is here, if it has another path.
+    /// The folder of `config` here, if it has another path.
     mounted_at: Option<&'a Path>,
 }
 

@@ -1,7 +1,7 @@
-//! What ResourceClaims use, judged by what their devices report. Pure.
+//! The addresses of ResourceClaims, judged by the reports of their devices. Pure.
 //!
 //! A DRA driver for networks calls the plugin with the claim's UID as container id, and with the name of the pod that
-//! the claim is reserved for. What is adopted gets the same names, so the driver's DEL frees it.
+//! the claim is reserved for. An adopted address gets the same names, so the driver's DEL frees it.
 
 use std::net::IpAddr;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! What running pods use, judged by what multus wrote: what is reserved for them, what is missing, and what nobody can
-//! decide. Pure.
+//! The addresses of running pods, judged by what multus wrote: those reserved for the pods, those missing, and those
+//! that nobody can decide about. Pure.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::claim::Made;
 use crate::nad::{Definition, Definitions, Network};
 use crate::running::{Interface, Running, Selection};
 
-/// What one interface uses although it is not reserved for it.
+/// The addresses that one interface uses and that are not reserved for it.
 pub(crate) struct Demand {
     pub(crate) owner: Owner,
     pub(crate) pod: Pod,
@@ -50,7 +50,7 @@ impl Demand {
 /// Takes pods one by one.
 pub(crate) struct Demands<'a> {
     pub(crate) missing: Vec<Demand>,
-    /// How many interfaces have all the addresses that they use.
+    /// The number of interfaces with all the addresses that they use.
     pub(crate) present: usize,
     pub(crate) conflicts: Vec<AdoptionConflict>,
     pub(super) cluster: &'a ClusterName,
@@ -60,11 +60,11 @@ pub(crate) struct Demands<'a> {
     pub(super) not_metes: &'a [String],
     /// The interface that was the first to use each address.
     pub(super) users: HashMap<(NetworkName, Addr), String>,
-    /// How many addresses each interface of the present pod uses.
+    /// The number of addresses that each interface of the present pod uses.
     used: HashMap<String, usize>,
 }
 
-/// What is known about the name of a network.
+/// The meaning of a network's name.
 enum NamedNetwork {
     Network(Rc<Network>),
     NotMetes,

@@ -1,9 +1,9 @@
-//! Why an adoption ends without taking the store into service.
+//! The errors that end an adoption without taking the store into service.
 
 use crate::api::ApiError;
 use crate::error::RunError;
 
-/// Why an adoption did not do all that it should. What it had reserved until then stays reserved.
+/// An adoption that did not do all that it should. Addresses reserved until then stay reserved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdoptionError {
     /// The run ended early.
@@ -39,7 +39,7 @@ pub enum AdoptionError {
 }
 
 impl AdoptionError {
-    /// Whether it ended before it had looked at everything.
+    /// True if it ended before it had looked at everything.
     #[must_use]
     pub fn is_abort(&self) -> bool {
         matches!(self, AdoptionError::Run(_) | AdoptionError::NoDefinitions(_) | AdoptionError::Changed(_))
@@ -52,11 +52,11 @@ impl<E: Into<RunError>> From<E> for AdoptionError {
     }
 }
 
-/// What this means for an adoption, and what to do.
+/// The meaning of an error for an adoption, and the remedy.
 fn advice(e: &RunError) -> &'static str {
     match e {
         RunError::Api(_) => "; the store is not taken into service",
-        RunError::Store(_) => "; run it again",
+        RunError::Store(_) | RunError::OutOfTime(_) => "; run it again",
         RunError::Bad(_) => "; nothing is adopted; run `metes check`",
         RunError::Newer(_) => ": nothing is adopted; use a newer metes-reconciler",
         RunError::OtherCluster { .. } => ": nothing is adopted; point --kubeconfig to the right cluster",

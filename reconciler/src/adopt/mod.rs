@@ -1,4 +1,4 @@
-//! After etcd was restored from a backup, or lost: reserve again what running pods use.
+//! Adoption after etcd was restored from a backup, or lost: the addresses of running pods are reserved again.
 //!
 //! Nothing is handed out meanwhile. The store stays suspect until every address that a running pod was seen to use is
 //! reserved for that pod. Reservations are listed before pods. When another owner holds an address, its pod is asked
@@ -8,10 +8,10 @@
 //! If a node was started again since the backup, its pods may have exchanged addresses: each holds what another one
 //! uses.
 //!
-//! - `reserved`: what is reserved already.
-//! - `demand`: what running pods use, and what of it is missing; pure.
+//! - `reserved`: the reservations from before.
+//! - `demand`: the addresses of running pods, and those of them that are missing; pure.
 //! - `claims`: the same for ResourceClaims; pure.
-//! - `settle`: claims what one interface uses, and replaces an owner that is gone.
+//! - `settle`: claims the addresses of one interface, and replaces an owner that is gone.
 //! - `trade`: claims together for interfaces that hold each other's addresses.
 
 mod claims;
@@ -53,29 +53,29 @@ use reserved::Reserved;
 pub struct Adoption<'a, K> {
     /// The store, the cluster and its Kubernetes.
     pub context: Context<'a, K, Kubernetes>,
-    /// Which prefixes each network may use.
+    /// The prefixes that each network may use.
     pub settings: &'a Settings,
     /// The pools that definitions may name.
     pub pools: &'a Pools,
-    /// The cluster's own network, if its addresses come from metes: what the nodes have in /etc/cni/net.d.
+    /// The cluster's own network, if its addresses come from metes: the one that the nodes have in /etc/cni/net.d.
     pub default_network: Option<Rc<Network>>,
     /// Networks that do not use metes, as `namespace/name`, whatever their definitions say.
     pub not_metes: &'a [String],
-    /// Whether every other cluster that shares the store has adopted what it uses; none if no other cluster shares it.
+    /// True if every other cluster that shares the store has adopted what it uses; none if no other cluster shares it.
     pub is_last: Option<bool>,
-    /// What it has done so far.
+    /// The result so far.
     pub report: &'a RefCell<AdoptionReport>,
 }
 
 /// Runs an adoption, at most for `timeout`.
 ///
 /// # Errors
-/// [`AdoptionError`]; `report` tells what was done until then.
+/// [`AdoptionError`]; `report` has the work done until then.
 pub async fn run<K: Kv>(adoption: Adoption<'_, K>, timeout: Duration) -> Result<(), AdoptionError> {
     within(timeout, "it", Box::pin(adoption.run())).await
 }
 
-/// What Kubernetes knows about who may be using addresses.
+/// Kubernetes' knowledge of who may be using addresses.
 struct InUse {
     pods: Pods,
     nodes: Nodes,
@@ -124,7 +124,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         Ok(reserved)
     }
 
-    /// Finds out what running pods use, and returns what is not reserved for them.
+    /// Finds the addresses of running pods, and returns those that are not reserved for them.
     async fn look(&self, reserved: &Reserved) -> Result<(Vec<Demand>, InUse), AdoptionError> {
         let api = self.context.api;
         let definitions = match &self.default_network {
@@ -169,7 +169,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         pods.map(|[_, uid]| (uid.clone(), String::new())).collect()
     }
 
-    /// What the configuration of a device says of its network.
+    /// The network that the configuration of a device describes.
     fn definition_of(&self, device: &Device) -> Definition {
         let Some(config) = &device.config else {
             return Definition::Unclear("it has no configuration of CNI".to_owned());

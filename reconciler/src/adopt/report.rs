@@ -13,25 +13,25 @@ use crate::report::{aborted_words, told};
 pub struct AdoptionReport {
     /// The cluster's name.
     pub cluster: String,
-    /// Whether it was a dry run, which writes nothing.
+    /// True for a dry run, which writes nothing.
     pub dry_run: bool,
     /// The revision at which reservations were listed.
     pub revision: i64,
-    /// How much was looked at.
+    /// The numbers of objects that were looked at.
     pub scanned: AdoptionScan,
-    /// How many interfaces had all the addresses that they use.
+    /// The number of interfaces with all the addresses that they use.
     pub present: usize,
     /// The interfaces that addresses were reserved for; in a dry run, would have been reserved for.
     pub adopted: Vec<Adopted>,
-    /// What prevents the end of the adoption.
+    /// The obstacles to the end of the adoption.
     pub conflicts: Vec<AdoptionConflict>,
     /// The epoch that began.
     pub epoch: Option<u64>,
-    /// Whether it ended early. The report then tells what was done and gives no counts.
+    /// True if it ended early. The report then lists the work done and gives no counts.
     pub aborted: bool,
 }
 
-/// How much was looked at.
+/// The numbers of objects that an adoption looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AdoptionScan {
     /// Reservations, of every cluster.
@@ -51,7 +51,7 @@ pub struct Adopted {
     pub interface: String,
     /// The node.
     pub node: String,
-    /// What was not reserved for it before.
+    /// The addresses that were not reserved for it before.
     pub addresses: Vec<Held>,
     /// The owners that are gone and held some of it.
     pub replaced: Vec<Owner>,
@@ -80,7 +80,7 @@ pub enum ConflictKind {
     Held,
     /// Two running pods use it.
     TwoUsers,
-    /// What is stored does not decode.
+    /// A stored value that does not decode.
     Undecodable,
     /// A reservation without its owner's record.
     Contradiction,
@@ -136,7 +136,7 @@ impl AdoptionReport {
     }
 }
 
-/// For people: what was found, what was reserved, and what is left to do.
+/// For people: the findings, the new reservations, and the work left to do.
 impl fmt::Display for AdoptionReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let AdoptionScan { addresses, pods, networks } = self.scanned;

@@ -1,15 +1,13 @@
-//! What was reserved before the adoption, and for whom.
+//! The reservations from before the adoption, with their owners.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Record, Reservation};
+use metes::pool::names::{ClusterName, ContainerKind};
+use metes::pool::record::{OwnerKind, Record, Reservation};
 use metes::pool::{Addr, NetworkName};
 use metes::store::keys::{Key, Keys};
 use metes::store::txn::Entry;
-
-use crate::holder::is_uuid;
 
 /// The holder of each address, in the form in which a pod can recognise its own reservations.
 #[derive(Default)]
@@ -20,7 +18,7 @@ pub(crate) struct Reserved {
     claims: HashSet<(Box<str>, Addr)>,
 }
 
-/// Whose a reservation is: the interface, and the pod's UID, or its full name if it has no UID.
+/// The holder of a reservation: the interface, and the pod's UID, or its full name if it has no UID.
 struct Mark {
     pod: Box<str>,
     ifname: Rc<str>,
@@ -34,8 +32,18 @@ impl Reserved {
         let Ok(reservation) = Reservation::decode(&entry.value) else { return };
         let pod = reservation.labels.pod;
         let is_ours = reservation.owner.cluster.as_ref() == Some(cluster);
-        if is_ours && pod.uid.is_none() && is_uuid(reservation.owner.container_id.as_str()) {
-            self.claims.insert((reservation.owner.container_id.as_str().into(), address));
+        match reservation.owner.kind() {
+            OwnerKind::Container(ContainerKind::Claim) if is_ours && pod.uid.is_none() => {
+                self.claims.insert((reservation.owner.container_id.as_str().into(), address));
+            }
+            OwnerKind::Container(
+                ContainerKind::Claim
+                | ContainerKind::Runtime
+                | ContainerKind::Adopted
+                | ContainerKind::Imported,
+            )
+            | OwnerKind::Aside(..)
+            | OwnerKind::Unknown => {}
         }
         let pod = match &pod.uid {
             Some(uid) => uid.to_string(),
@@ -55,17 +63,17 @@ impl Reserved {
         known
     }
 
-    /// How many addresses are reserved.
+    /// The number of reserved addresses.
     pub(crate) fn len(&self) -> usize {
         self.holders.len()
     }
 
-    /// Whether an address is reserved for the ResourceClaim with this UID, in whatever network.
+    /// True if an address is reserved for the ResourceClaim with this UID, in whatever network.
     pub(crate) fn has_claim(&self, uid: &str, address: Addr) -> bool {
         self.claims.contains(&(uid.into(), address))
     }
 
-    /// Whether an address is reserved for this interface of a pod that has one of these names.
+    /// True if an address is reserved for this interface of a pod that has one of these names.
     pub(crate) fn is_for(&self, at: &(NetworkName, Addr), names: &[&str], ifname: &str) -> bool {
         self.interface_of(at, names) == Some(ifname)
     }

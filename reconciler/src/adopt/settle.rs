@@ -1,4 +1,4 @@
-//! Claims what interfaces use, and replaces an owner whose pod is gone.
+//! Claims of missing addresses. An owner whose pod is gone is replaced.
 
 use std::cell::Cell;
 
@@ -109,7 +109,7 @@ impl<K: Kv> Adoption<'_, K> {
         RunError::of_claim(e).map_or_else(|| self.changed(), AdoptionError::from)
     }
 
-    /// Why an owner keeps what it has. None if its pod is gone, both in the listing and at a second look.
+    /// The reason why an owner keeps its addresses. None if its pod is gone, both in the listing and at a second look.
     pub(super) async fn stays(
         &self,
         owner: &Owner,
@@ -131,7 +131,8 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(orphaned(&holder, &pods, &in_use.nodes, &Graces::NONE).err().map(|keep| keep.to_string()))
     }
 
-    /// What the owner's own pod now reports for that interface, if it reports that it does not use `held`.
+    /// The addresses that the owner's own pod now reports for that interface, if it reports that it does not use
+    /// `held`.
     pub(super) async fn uses_instead(
         &self,
         owner: &Owner,

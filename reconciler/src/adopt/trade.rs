@@ -12,7 +12,7 @@ use super::settle::{reason, whom};
 use super::{Adoption, AdoptionError, InUse};
 use crate::claim::{Claim, ClaimError, Claimed, Gone, Made, Together, Why};
 
-/// How often one trade is planned. Each plan knows the record of one more owner that takes part.
+/// The most plans for one trade. Each plan knows the record of one more owner that takes part.
 const ROUNDS: usize = 1000;
 
 impl<K: Kv> Adoption<'_, K> {
@@ -133,7 +133,7 @@ impl<K: Kv> Adoption<'_, K> {
     }
 }
 
-/// Why a trade for `wanted` cannot be made: `held` is in the way of an owner that takes part.
+/// The reason why a trade for `wanted` cannot be made: `held` is in the way of an owner that takes part.
 fn in_trade(of: &Demand, wanted: &Held, held: &Held, why: String) -> String {
     if held == wanted {
         return why;

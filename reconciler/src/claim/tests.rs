@@ -9,6 +9,7 @@ use metes::store::ticket::Ticket;
 use metes::store::txn::{Entry, Txn};
 
 use super::*;
+use crate::error::RunError;
 
 /// A suspect store, and the ticket with which the claim under test is made.
 struct World {
@@ -60,7 +61,8 @@ impl World {
                 &Line::default(),
             )? {
                 Step::Read(ops) => {
-                    ops.chunks(limits::TXN_OPS).for_each(|some| self.store.read_all(some, &mut snapshot));
+                    ops.chunks(metes::limits::TXN_OPS)
+                        .for_each(|some| self.store.read_all(some, &mut snapshot));
                 }
                 other => return Ok(other),
             }
@@ -515,4 +517,11 @@ fn a_holder_that_was_written_since_is_not_replaced() {
     }
     assert!(!world.store.apply(&txn).succeeded);
     world.assert_sound();
+}
+
+#[test]
+fn a_claim_that_waited_too_long_does_not_blame_the_connection() {
+    let ended = RunError::of_claim(Stopped::OutOfTime.into()).expect("it ends a run").to_string();
+    assert_eq!(ended, format!("{OutOfTime}; {}", OutOfTime::REASONS));
+    assert!(!ended.contains("cannot be reached") && !ended.contains("did not answer"), "{ended}");
 }

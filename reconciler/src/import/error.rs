@@ -1,10 +1,10 @@
-//! Why an import ends early, or does not take over everything.
+//! The errors that end an import early, or leave something that is not taken over.
 
 use std::time::Duration;
 
 use crate::error::RunError;
 
-/// Why an import did not do all that it should. What it had reserved until then stays reserved.
+/// An import that did not do all that it should. Addresses reserved until then stay reserved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The run ended early.
@@ -30,11 +30,11 @@ pub enum ImportError {
         humantime::format_duration(*.settle), whole_seconds(*.left)
     )]
     TooEarly {
-        /// For how long the definitions must not have changed.
+        /// The time for which the definitions must not have changed.
         settle: Duration,
-        /// How much of that time is left.
+        /// The rest of that time.
         left: Duration,
-        /// How many pods it waits for.
+        /// The number of pods that it waits for.
         pods: usize,
     },
     /// The definitions changed during the import.
@@ -51,15 +51,15 @@ pub enum ImportError {
         if *.is_paused { ": ADD stays paused; settle them and run it again, or end the pause with --force" } else { "" }
     )]
     Incomplete {
-        /// How many addresses.
+        /// The number of addresses.
         failures: usize,
-        /// Whether ADD waits.
+        /// True if ADD waits.
         is_paused: bool,
     },
 }
 
 impl ImportError {
-    /// Whether it ended before it had looked at everything.
+    /// True if it ended before it had looked at everything.
     #[must_use]
     pub fn is_abort(&self) -> bool {
         !matches!(self, ImportError::Incomplete { .. })
@@ -72,10 +72,10 @@ impl<E: Into<RunError>> From<E> for ImportError {
     }
 }
 
-/// What this means for an import, and what to do.
+/// The meaning of an error for an import, and the remedy.
 fn advice(e: &RunError) -> &'static str {
     match e {
-        RunError::Api(_) | RunError::Store(_) => "; run it again",
+        RunError::Api(_) | RunError::Store(_) | RunError::OutOfTime(_) => "; run it again",
         RunError::Bad(_) | RunError::MetaMissing(_) => "; run `metes check`",
         RunError::Suspect(_) => ": nothing is taken over; run `metes-reconciler adopt` first",
         RunError::Newer(_) => ": nothing is taken over; use a newer metes-reconciler",

@@ -1,4 +1,4 @@
-//! What the import needs of the pools, pods and definitions that were read. Pure.
+//! The facts about pools, pods and definitions that the import needs. Pure.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -37,20 +37,20 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// What the import needs to know of a pod.
+/// The facts about a pod that the import needs.
 #[derive(Debug, Clone)]
 pub struct PodFacts {
     /// The UID that the plugin gets.
     pub uid: String,
     /// The node that it runs on; none before it is scheduled.
     pub node: Option<String>,
-    /// Whether it may run.
+    /// `Active` if it may run.
     pub phase: Phase,
     /// The interfaces that multus wrote down, or why they cannot be read; none if nobody wrote them down.
     pub interfaces: Option<Result<Vec<Interface>, String>>,
     /// The networks that it asked for.
     pub asked: Vec<Selection>,
-    /// Whether its sandbox exists.
+    /// True if its sandbox exists.
     pub is_up: bool,
 }
 
@@ -78,7 +78,7 @@ impl PodFacts {
         Self { uid, node: Some(node.to_owned()), phase, interfaces: None, asked, is_up: false }
     }
 
-    /// Whether a record with this pod UID belongs to the pod.
+    /// True if a record with this pod UID belongs to the pod.
     pub(super) fn goes_by(&self, uid: Option<&PodUid>) -> bool {
         self.uid == uid.map_or("", PodUid::as_str)
     }
@@ -91,7 +91,7 @@ impl PodFacts {
     }
 }
 
-/// What metes holds for pods of this cluster, by pod UID.
+/// The addresses that metes holds for pods of this cluster, by pod UID.
 #[derive(Debug, Default)]
 pub struct HeldByPods(HashMap<PodUid, Vec<(InterfaceName, NetworkName, Addr)>>);
 
@@ -134,7 +134,7 @@ pub struct World<'a> {
     pub others: &'a HashSet<String>,
     /// The pods that entries name, and those that use something besides the cluster's own network.
     pub pods: &'a HashMap<PodRef, PodFacts>,
-    /// What metes already holds for pods.
+    /// The addresses that metes already holds for pods.
     pub held: &'a HeldByPods,
     /// The nodes that are not Ready: pods that are gone may still run there.
     pub cut_off: &'a [String],

@@ -1,10 +1,11 @@
-//! Groups whereabouts' entries by the interface that they belong to, and so finds out who is to hold what. Pure.
+//! Groups whereabouts' entries by the interface that they belong to, and so finds the addresses that each owner is to
+//! hold. Pure.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use metes::pool::names::{ClusterName, InterfaceName, InvalidName};
+use metes::pool::names::{ClusterName, ContainerId, InterfaceName, InvalidName};
 use metes::pool::range::RangeSet;
 use metes::pool::record::{Held, Labels, Owner, Pod};
 use metes::pool::{Addr, NetworkName};
@@ -17,8 +18,6 @@ use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
 use crate::api::Phase;
 use crate::running::{Interface, Selection, full_name};
 
-/// Begins the container id of an entry that names no container. No runtime gives such an id.
-const CONTAINER: &str = "imported-";
 /// The interface of an entry that names none and whose pod does not report it.
 const IFNAME: &str = "imported";
 
@@ -41,7 +40,7 @@ struct FoundAddress {
 struct Member<'a> {
     pod: PodRef,
     facts: Cow<'a, PodFacts>,
-    /// Whether the pod is written on its records, so that the records can be freed when the pod is gone.
+    /// True if the pod is written on its records, so that the records can be freed when the pod is gone.
     is_labelled: bool,
     found: Vec<FoundAddress>,
 }
@@ -176,7 +175,7 @@ impl<'a> Gathering<'a> {
         self.members.entry(owner).or_insert(member).found.push(found);
     }
 
-    /// What a running pod reports that it uses although no entry gives it to the pod.
+    /// Takes the addresses that a running pod reports and that no entry gives to it.
     fn told(&mut self, pod: &PodRef, facts: &'a PodFacts) {
         let at = "annotation network-status".to_owned();
         if let Some(Err(why)) = &facts.interfaces {
@@ -228,8 +227,8 @@ impl<'a> Gathering<'a> {
         let owner = match self.owners.get(&interface) {
             Some(owner) => owner.clone(),
             None => {
-                let container = made_up_container(pod, facts);
-                let names = [self.world.cluster.as_str(), node, &container, ifname];
+                let container = made_up_container(pod, facts).map_err(|e| e.to_string())?;
+                let names = [self.world.cluster.as_str(), node, container.as_str(), ifname];
                 Owner::named(names).map_err(|e| e.to_string())?
             }
         };
@@ -410,14 +409,14 @@ fn given_twice(network: &NetworkName, pod: &PodRef) -> String {
 }
 
 /// The container id for a pod whose entry names none.
-fn made_up_container(pod: &PodRef, facts: &PodFacts) -> String {
+fn made_up_container(pod: &PodRef, facts: &PodFacts) -> Result<ContainerId, InvalidName> {
     match facts.uid.as_str() {
-        "" => format!("{CONTAINER}{}.{}", pod.namespace, pod.name),
-        uid => format!("{CONTAINER}{uid}"),
+        "" => ContainerId::imported(&format!("{}.{}", pod.namespace, pod.name)),
+        uid => ContainerId::imported(uid),
     }
 }
 
-/// The owner of an entry. What the entry does not say comes from the pod, or is made up.
+/// The owner of an entry. A part that the entry lacks comes from the pod, or is made up.
 fn owner(
     cluster: &ClusterName,
     node: &str,
@@ -426,15 +425,15 @@ fn owner(
     address: Addr,
 ) -> Result<Owner, InvalidName> {
     let container_id = match entry.container_id.as_str() {
-        "" => made_up_container(pod, facts),
-        id => id.to_owned(),
+        "" => made_up_container(pod, facts)?,
+        id => id.parse()?,
     };
     let told = || facts.told().iter().find(|one| has(one, address));
     let ifname = match entry.ifname.as_str() {
         "" => told().map(|one| one.interface.clone()).filter(|ifname| !ifname.is_empty()),
         ifname => Some(ifname.to_owned()),
     };
-    Owner::named([cluster.as_str(), node, &container_id, ifname.as_deref().unwrap_or(IFNAME)])
+    Owner::named([cluster.as_str(), node, container_id.as_str(), ifname.as_deref().unwrap_or(IFNAME)])
 }
 
 fn has(interface: &Interface, address: Addr) -> bool {

@@ -1,4 +1,4 @@
-//! What must be done with each entry. Pure.
+//! The work to be done with each entry. Pure.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use metes::pool::names::ContainerId;
 use metes::pool::record::{Held, Labels, Owner};
 use metes::store::keys::Scope;
 
-/// One interface of one container, and what it is to hold.
+/// One interface of one container, and the addresses that it is to hold.
 #[derive(Debug, Clone)]
 pub struct Group {
     /// The owner.
@@ -18,7 +18,7 @@ pub struct Group {
     pub labels: Labels,
     /// The scope whose queue its claim waits in.
     pub scope: Scope,
-    /// Whether its pod may run.
+    /// True if its pod may run.
     pub is_running: bool,
 }
 
@@ -57,11 +57,11 @@ pub struct Refused {
     pub address: Option<IpAddr>,
     /// Why.
     pub why: String,
-    /// Whether its pod may run.
+    /// True if its pod may run.
     pub is_running: bool,
 }
 
-/// What must be done.
+/// The work to be done.
 #[derive(Debug, Default)]
 pub struct Gathered {
     /// The interfaces that will hold something, first those whose pods may run.
@@ -72,7 +72,7 @@ pub struct Gathered {
     pub kept: Vec<Kept>,
     /// The entries that cannot be taken over.
     pub refused: Vec<Refused>,
-    /// How many entries there are in all.
+    /// The number of all entries.
     pub entries: usize,
     /// All containers that the entries name.
     pub containers: HashSet<ContainerId>,

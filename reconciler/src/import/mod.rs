@@ -7,9 +7,9 @@
 //! Pools are read before pods, so that if an entry has no pod, that pod is gone. Either step may be killed at any point
 //! and run again.
 //!
-//! - `objects` reads from Kubernetes; `facts` keeps what is needed of it.
-//! - `nads`, `pools` and [`gather`] find out what follows from it (`gathered`); pure.
-//! - `take` claims what each interface uses.
+//! - `objects` reads from Kubernetes; `facts` keeps the needed parts.
+//! - `nads`, `pools` and [`gather`] work out the claims (`gathered`); pure.
+//! - `take` claims the addresses of each interface.
 //! - `pause` keeps ADD waiting, and remembers for how long the definitions have not changed.
 
 mod error;
@@ -29,8 +29,8 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use metes::local::node::timestamp;
 use metes::pool::NetworkName;
-use metes::pool::names::PodUid;
-use metes::pool::record::{Owner, OwnerRecord, Record};
+use metes::pool::names::{ContainerKind, PodUid};
+use metes::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
 use metes::store::keys::Key;
 use metes::store::kv::Kv;
 use metes::store::release::release_as_read;
@@ -50,10 +50,8 @@ use pause::{Pause, PauseState, digest};
 use report::{GivenUp, ImportReport, Taken, Unusable, pod_name};
 use take::TakeOver;
 
-/// How often the definitions are read while they must not change.
+/// The time between two reads of the definitions while they must not change.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// The beginning of the container id of an adopted owner.
-const ADOPTED: &str = "adopted-";
 
 /// A step of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +79,7 @@ impl ImportStep {
 /// The options of an import.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportOptions {
-    /// Which step it is.
+    /// The step.
     pub step: ImportStep,
     /// Wait until the definitions have been unchanged for long enough.
     pub wait: bool,
@@ -97,14 +95,14 @@ pub struct Import<'a, K> {
     pub context: Context<'a, K, Kubernetes>,
     /// Its options.
     pub options: ImportOptions,
-    /// What it has done so far.
+    /// The result so far.
     pub report: &'a mut ImportReport,
 }
 
 /// Runs an import, at most for `timeout`.
 ///
 /// # Errors
-/// [`ImportError`]; `report` tells what was done until then.
+/// [`ImportError`]; `report` has the work done until then.
 pub async fn run<K: Kv>(mut import: Import<'_, K>, timeout: Duration) -> Result<(), ImportError> {
     let ended = within(timeout, "it", Box::pin(import.run())).await;
     import.report.sort();
@@ -258,7 +256,16 @@ impl<K: Kv> Import<'_, K> {
                 return;
             }
             held.see(&owner, &record);
-            if record.start.is_none() && !owner.container_id.as_str().starts_with(ADOPTED) {
+            let may_be_imported = match owner.kind() {
+                OwnerKind::Container(ContainerKind::Adopted) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
+                    false
+                }
+                // An entry may have named any container. A run writes its start.
+                OwnerKind::Container(
+                    ContainerKind::Runtime | ContainerKind::Imported | ContainerKind::Claim,
+                ) => record.start.is_none(),
+            };
+            if may_be_imported {
                 found.push(Imported { owner, revision: entry.mod_revision, record });
             }
         };
@@ -329,7 +336,7 @@ fn pod_ref(record: &OwnerRecord) -> PodRef {
     PodRef { namespace: pod.namespace.clone(), name: pod.name.clone() }
 }
 
-/// What earlier imports reserved for a running pod although whereabouts no longer lists it.
+/// The addresses that earlier imports reserved for a running pod and that whereabouts no longer lists.
 fn given_up(imported: &[Imported], gathered: &Gathered, pods: &HashMap<PodRef, PodFacts>) -> Vec<GivenUp> {
     let held =
         gathered.groups.iter().flat_map(|group| group.held.iter().map(|one| (&group.labels.pod.uid, one)));

@@ -1,4 +1,4 @@
-//! What NetworkAttachmentDefinitions tell about how addresses are handed out. Pure.
+//! The ways in which NetworkAttachmentDefinitions hand out addresses. Pure.
 //!
 //! The plugin's own parser reads the configurations, so that an address goes into the same network in which a later ADD
 //! looks for it.
@@ -13,7 +13,8 @@ use metes::pool::range::RangeSet;
 use metes::pool::record::Held;
 use metes::store::keys::Scope;
 
-/// How deep plugins are searched for inside a configuration: a list, a plugin, and the plugin that it delegates to.
+/// The depth to which plugins are searched for inside a configuration: a list, a plugin, and the plugin that it
+/// delegates to.
 const DEPTH_MAX: usize = 6;
 
 /// The name of a NetworkAttachmentDefinition.
@@ -64,16 +65,16 @@ pub struct Use {
     pub plugin: Plugin,
     /// The network's `name` for CNI.
     pub cni_network: String,
-    /// What it asks for, or why metes refuses it.
+    /// The addresses that it asks for, or the reason why metes refuses it.
     pub ranges: Result<Ranges, String>,
 }
 
-/// What an `ipam` section in whereabouts' form asks for.
+/// The addresses that an `ipam` section in whereabouts' form asks for.
 #[derive(Debug, Clone)]
 pub struct Ranges {
     /// The beginning of its pools' names: `network_name` and a hyphen, or nothing.
     pub prefix: String,
-    /// Whether each node has pools of its own (`node_slice_size`).
+    /// True if each node has pools of its own (`node_slice_size`).
     pub is_sliced: bool,
     /// In result order.
     pub sets: Vec<RangeSet>,
@@ -98,7 +99,7 @@ impl Nad {
         nad
     }
 
-    /// Whether whereabouts still hands out addresses for it.
+    /// True if whereabouts still hands out addresses for it.
     #[must_use]
     pub fn uses_whereabouts(&self) -> bool {
         self.uses.iter().any(|one| one.plugin == Plugin::Whereabouts)

@@ -1,4 +1,4 @@
-//! What the import reads from Kubernetes: whereabouts' objects, the NetworkAttachmentDefinitions, and pods.
+//! The objects that the import reads from Kubernetes: whereabouts' objects, the NetworkAttachmentDefinitions, and pods.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

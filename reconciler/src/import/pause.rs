@@ -25,7 +25,7 @@ use crate::error::RunError;
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// The step of the protocol, for logs and tests.
 const STEP: &str = "pause";
-/// How often a change of meta is tried. Others change it rarely.
+/// The most tries of one change of meta. Others change it rarely.
 const TRIES: usize = 5;
 /// The largest number of waiting pods that is remembered: a value in etcd holds no more.
 const WAITING_MAX: usize = 20_000;
@@ -121,7 +121,7 @@ impl<K: Kv> Pause<'_, K> {
         Ok((state, stored))
     }
 
-    /// What is known of the definitions in their present state; nothing if this state is seen for the first time.
+    /// The memory of the definitions in their present state; empty if this state is seen for the first time.
     ///
     /// # Errors
     /// [`ImportError`]
@@ -160,7 +160,7 @@ impl<K: Kv> Pause<'_, K> {
         Ok(())
     }
 
-    /// What is remembered of the definitions, if they have not changed since.
+    /// The memory of the definitions, if they have not changed since.
     async fn known(&self, nads: &[Nad]) -> Result<Option<(Entry, Definitions)>, ImportError> {
         let key = self.import_key();
         let mut snapshot = Snapshot::default();
@@ -174,7 +174,7 @@ impl<K: Kv> Pause<'_, K> {
     }
 }
 
-/// What is known of the definitions in their present state.
+/// The memory of the definitions in their present state.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SeenDefinitions {
     /// For how long, at least, they have not changed.

@@ -16,15 +16,15 @@ use crate::report::{aborted_words, told};
 pub struct ImportReport {
     /// The cluster's name.
     pub cluster: String,
-    /// Which step it was.
+    /// The step.
     pub step: ImportStep,
-    /// Whether it was a dry run, which writes nothing.
+    /// True for a dry run, which writes nothing.
     pub dry_run: bool,
-    /// How much was looked at.
+    /// The numbers of objects that were looked at.
     pub scanned: ImportScan,
     /// The owners that hold something that they did not hold before; in a dry run, would hold.
     pub taken: Vec<Taken>,
-    /// How many interfaces had all the addresses that they use.
+    /// The number of interfaces with all the addresses that they use.
     pub present: usize,
     /// Owners of earlier sandboxes whose addresses went to the pod's present sandbox.
     pub moved: Vec<Owner>,
@@ -32,21 +32,21 @@ pub struct ImportReport {
     pub stale: Vec<Stale>,
     /// Entries whose pod may run on a node that nothing is heard from; they are taken over.
     pub kept: Vec<Kept>,
-    /// What could not be taken over.
+    /// The entries that could not be taken over.
     pub refused: Vec<Refused>,
-    /// What was taken over earlier and has been freed by whereabouts since, although the pod runs.
+    /// Addresses that were taken over earlier and that whereabouts has freed since, although the pod runs.
     pub given_up: Vec<GivenUp>,
     /// Definitions that still lead to whereabouts.
     pub whereabouts: Vec<String>,
     /// Definitions that metes cannot or will not use, with the reason.
     pub unusable: Vec<Unusable>,
-    /// Whether ADD waits after this import; none while nobody knows.
+    /// True if ADD waits after this import; none while nobody knows.
     pub paused: Option<bool>,
-    /// Whether it ended early. The report then tells what was done and gives no counts.
+    /// True if it ended early. The report then lists the work done and gives no counts.
     pub aborted: bool,
 }
 
-/// How much was looked at.
+/// The numbers of objects that an import looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ImportScan {
     /// NetworkAttachmentDefinitions.
@@ -68,7 +68,7 @@ pub struct Taken {
     pub owner: Owner,
     /// The pod.
     pub pod: Pod,
-    /// What was not reserved for it before.
+    /// The addresses that were not reserved for it before.
     pub held: Vec<Held>,
     /// The owners that are gone and held some of it.
     pub replaced: Vec<Owner>,
@@ -119,7 +119,7 @@ impl ImportReport {
         }
     }
 
-    /// How many addresses of pods that may run could not be taken over.
+    /// The number of addresses of pods that may run and that could not be taken over.
     #[must_use]
     pub fn failures(&self) -> usize {
         self.refused.iter().filter(|one| one.is_running).count()
@@ -188,7 +188,7 @@ pub(super) fn pod_name(pod: &Pod) -> String {
     format!("{}/{}", pod.namespace, pod.name)
 }
 
-/// For people: what was looked at, what was taken over and what was not, and the next step.
+/// For people: the numbers looked at, the entries taken over and refused, and the next step.
 impl fmt::Display for ImportReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ImportScan { definitions, pools, reservations, entries, .. } = self.scanned;

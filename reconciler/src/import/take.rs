@@ -1,7 +1,7 @@
-//! Reserves what one interface uses, unless somebody else who may exist holds it.
+//! Reserves the addresses of one interface, unless another owner that may exist holds them.
 
 use metes::pool::names::PodUid;
-use metes::pool::record::{Held, Owner, OwnerRecord};
+use metes::pool::record::{Held, Owner, OwnerKind, OwnerRecord};
 use metes::store::kv::Kv;
 
 use super::error::ImportError;
@@ -23,7 +23,7 @@ pub(super) struct TakeOver {
 }
 
 impl<K: Kv> Context<'_, K, Kubernetes> {
-    /// Reserves what one interface uses.
+    /// Reserves the addresses of one interface.
     pub(super) async fn take_over(&self, group: &Group) -> Result<TakeOver, ImportError> {
         let mut wanted = Claim {
             owner: group.owner.clone(),
@@ -74,7 +74,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
         }))
     }
 
-    /// Asks Kubernetes whether the pod of one of this cluster's records is gone or will never run again.
+    /// True if the pod of one of this cluster's records is gone or will never run again. Asks Kubernetes.
     async fn is_gone(&self, owner: &Owner, record: &OwnerRecord) -> Result<bool, RunError> {
         let pod = &record.labels.pod;
         if Stamp::of(owner.cluster.as_ref(), self.cluster) != Stamp::Ours || !is_named(pod) {
@@ -92,9 +92,9 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
 }
 
 fn whom(owner: &Owner, pod: &str) -> String {
-    if owner.set_aside().is_some() {
-        return owner.to_string();
-    }
     let Owner { node, container_id, ifname, .. } = owner;
-    format!("{ifname} of pod {pod:?}, container {container_id} on {node}")
+    match owner.kind() {
+        OwnerKind::Container(_) => format!("{ifname} of pod {pod:?}, container {container_id} on {node}"),
+        OwnerKind::Aside(..) | OwnerKind::Unknown => owner.to_string(),
+    }
 }

@@ -1,4 +1,4 @@
-//! The certificate and the key of a server. Whoever renews them replaces the files, and nobody tells this program: it
+//! The certificate and the key of a server. Their renewer replaces the files and tells this program nothing. So it
 //! reads them again every few seconds, if somebody connects.
 
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::time::Instant;
 
-/// How long the files are believed to be what they were.
+/// The time for which the files are believed to be unchanged.
 const BELIEVED: Duration = Duration::from_secs(10);
 
 /// The files, PEM.
@@ -24,7 +24,7 @@ pub struct IdentityFiles {
     pub key: PathBuf,
 }
 
-/// What was read of the files.
+/// The certificate and the key in use, and the last look at their files.
 pub struct ServerIdentity {
     files: IdentityFiles,
     last: Mutex<LastRead>,
@@ -47,8 +47,8 @@ impl ServerIdentity {
         Ok(Self { files, last })
     }
 
-    /// What a server needs for a connection that begins now. If the files have become useless, it goes on with what
-    /// they were: somebody may be replacing them.
+    /// The configuration for a connection that begins now. If the files have become useless, their last good content
+    /// goes on serving: somebody may be replacing them.
     pub fn current(&self) -> Arc<ServerConfig> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.at.elapsed() >= BELIEVED {

@@ -1,6 +1,6 @@
 //! `metes-reconciler webhook`: judges networks when somebody writes them to the Kubernetes API.
 //!
-//! - [`review`]: what is answered to a request for admission; pure.
+//! - [`review`]: the answer to a request for admission; pure.
 //! - [`identity`]: the server's certificate and key, which may be renewed while it runs.
 //! - [`server`]: HTTPS, with bounds for everything.
 //!

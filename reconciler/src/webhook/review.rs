@@ -1,4 +1,4 @@
-//! What is answered to a request for admission of a NetworkAttachmentDefinition. Pure.
+//! The answer to a request for admission of a NetworkAttachmentDefinition. Pure.
 
 use metes::config::HostFile;
 use metes::config::nad::Nad;
@@ -7,28 +7,29 @@ use serde_json::{Value, json};
 
 /// The version of requests and answers.
 const API_VERSION: &str = "admission.k8s.io/v1";
-/// The status of what is refused, and its name.
+/// The status of a refused request, and its name.
 const INVALID: (u16, &str) = (422, "Invalid");
 
-/// What was decided.
+/// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admission {
     /// The id of the request.
     uid: String,
     /// The definition, as `namespace/name`.
     pub label: String,
-    /// Why it is refused; empty if it is not.
+    /// The reasons for a refusal; empty if it is allowed.
     pub refusals: Vec<String>,
-    /// What its author should know.
+    /// Hints for its author.
     pub warnings: Vec<String>,
 }
 
 impl Admission {
-    /// Judges a request, for nodes with this host file. What the plugin would refuse is refused, unless an update
-    /// leaves the configuration as it is: then somebody changes something else, and must be able to.
+    /// Judges a request, for nodes with this host file. A configuration that the plugin would refuse is refused. An
+    /// update that leaves the configuration as it is passes all the same: somebody changes something else, and must be
+    /// able to.
     ///
     /// # Errors
-    /// Why it is no request for admission.
+    /// The reason why it is no request for admission, in words.
     pub fn of(review: &Value, host: Option<&HostFile>) -> Result<Self, String> {
         if review["apiVersion"] != API_VERSION || review["kind"] != "AdmissionReview" {
             return Err(format!("this is no AdmissionReview of {API_VERSION}"));
@@ -49,7 +50,7 @@ impl Admission {
         Ok(Self { uid: uid.to_owned(), label, refusals, warnings })
     }
 
-    /// Whether it may be written.
+    /// True if it may be written.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         self.refusals.is_empty()
@@ -72,7 +73,7 @@ impl Admission {
     }
 }
 
-/// What is wrong with a definition, also between its plugins.
+/// The issues of a definition, also between its plugins.
 fn issues(nad: &Nad, host: Option<&HostFile>) -> Vec<Issue> {
     let JudgedNetwork { mut issues, uses, .. } = judge_nad(nad, host);
     issues.extend(compare(&uses).into_iter().map(|(_, issue)| issue));

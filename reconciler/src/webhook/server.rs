@@ -23,11 +23,11 @@ use crate::signals::Signals;
 
 /// The largest request. The API takes no object of more than 1.5 MiB, and an update sends two.
 const REQUEST_BYTES: usize = 4 << 20;
-/// How long it still takes connections after a signal to end: some API servers do not know of it yet.
+/// The time in which it still takes connections after a signal to end: some API servers do not know of it yet.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(3);
 const JSON: &str = "application/json";
 
-/// What every connection needs.
+/// The state that all connections share.
 struct Webhook {
     identity: ServerIdentity,
     /// The host file of the nodes, if it is named.

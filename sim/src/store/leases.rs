@@ -16,7 +16,7 @@ const MANY: u64 = 1000;
 /// It lets so many of those end in a second.
 const ENDS_PER_SECOND: u64 = 750;
 
-/// By what an etcd lets leases live beyond the time that was asked for.
+/// The ways in which an etcd lets leases live beyond the time that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseRules {
     /// Its election timeout. A new leader adds it to the time of every lease, and none is shorter than one and a half
@@ -24,7 +24,7 @@ pub struct LeaseRules {
     pub election_timeout: Duration,
     /// The number of leases of others, which would end before all that are known.
     pub others: u64,
-    /// By so much a lease is revoked too late, at most. The id of a lease decides how much of this it has.
+    /// The most time by which a lease is revoked too late. The id of a lease decides how much of this it has.
     pub late: Duration,
     /// No lease that it grants now is shorter than this.
     pub least: Duration,
@@ -43,7 +43,7 @@ impl Default for LeaseRules {
 }
 
 impl LeaseRules {
-    /// For how long it grants a lease for which `asked` was asked.
+    /// The time that it grants to a lease for which `asked` was asked.
     #[must_use]
     pub fn granted(&self, asked: Duration) -> Duration {
         let shortest = (self.election_timeout * 3 / 2).as_millis().div_ceil(1000) as u64;
@@ -118,7 +118,7 @@ impl Leases {
 
     pub(super) fn age(&self, id: LeaseId) -> Option<LeaseAge> {
         let Lease { granted, ends, .. } = *self.leases.get(&id)?;
-        // Of a lease whose time is over, it tells what metes' client takes for none.
+        // A lease whose time is over is none for metes' client.
         if self.now >= ends + Duration::from_secs(1) {
             return None;
         }

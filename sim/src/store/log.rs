@@ -9,11 +9,11 @@ use super::{Key, Record};
 pub(super) struct Change {
     pub(super) revision: i64,
     pub(super) key: Key,
-    /// What was there before.
+    /// The record that was there before.
     pub(super) before: Option<Record>,
 }
 
-/// How far a compaction went, and which revision was the newest then. A member that is behind has not done it yet.
+/// The reach of a compaction, and the newest revision then. A member that is behind has not done it yet.
 #[derive(Debug, Clone, Copy)]
 struct Compaction {
     at: i64,

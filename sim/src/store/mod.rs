@@ -4,18 +4,18 @@
 //! `sim/tests/simulation/differential.rs` holds it to that: the same requests go to both, and the answers must be
 //! equal, revisions and the texts of refusals included.
 //!
-//! # What is modelled, and where etcd says so
+//! # Modelled, each with its place in etcd
 //!
 //! Files are those of etcd's `server` module.
 //!
-//! - A transaction (`etcdserver/txn/txn.go`, `Txn`): the compares are judged, then what the branch that is *taken* asks
-//!   for is checked (`checkTxn`), then all of it is written under one revision. A lease that does not exist or a
+//! - A transaction (`etcdserver/txn/txn.go`, `Txn`): the compares are judged, then the operations of the branch that is
+//!   *taken* are checked (`checkTxn`), then all of it is written under one revision. A lease that does not exist or a
 //!   revision that cannot be read refuses the whole transaction before anything is written; in the other branch it does
 //!   no harm. The first operation that is wrong gives the reason.
 //! - A key written twice, or written and deleted, in one branch refuses the transaction, and this in *both* branches
 //!   (`etcdserver/api/v3rpc/key.go`, `checkTxnRequest`, `checkIntervals`). Deleted twice is fine.
 //! - A transaction inside a transaction (`compareToPath`, `checkTxn` in `txn.go`): all compares, of all depths, are
-//!   judged before anything is written, then all branches that are taken are checked. What it writes counts for
+//!   judged before anything is written, then all branches that are taken are checked. Its writes count for
 //!   `checkIntervals` in both of its branches, which may put the same key. One gap of etcd's is kept: a key that one
 //!   nested transaction puts and a *later* one deletes is not noticed.
 //! - Revisions (`storage/mvcc/kvstore_txn.go`): an empty store has 1; a transaction that changes something takes the
@@ -28,8 +28,8 @@
 //! - Leases (`lease/lessor.go`): whole seconds, at least one and a half of the election timeout; an id is refused while
 //!   it lives. A key hangs on the lease of its last put, or on none. A lease that ends or is revoked takes its keys
 //!   with it under one revision, in the order of their names, or under none if it has no keys. A new leader gives every
-//!   lease its whole time again, and the election timeout more, and spreads many of them (`Promote`); what is left is
-//!   told without the fraction of a second. [`LeaseRules::late`] is how late they end (`runLoop`).
+//!   lease its whole time again, and the election timeout more, and spreads many of them (`Promote`); the rest of a
+//!   lease is told without the fraction of a second. [`LeaseRules::late`] is the delay of their ends (`runLoop`).
 //! - Compaction (`storage/mvcc/kvstore.go`): below its revision nothing can be read, at its revision all can; one that
 //!   goes back or beyond the newest revision changes nothing.
 //! - Out of space (`storage/quota.go`, `etcdserver/api/v3rpc/quota.go`, `applierV3Capped` and `quotaApplierV3` in
@@ -37,18 +37,18 @@
 //!   else of it is judged, and so is a grant; deletes, reads and revokes go on. With
 //!   [`Model::set_space_noticed_late`] a put is applied and answered with the same error, as the requests are that
 //!   were on their way when the space ran out.
-//! - What the client refuses by itself ([`Txn::fits`]).
+//! - Refusals of the client itself ([`Txn::fits`]).
 //!
-//! # What is not
+//! # Not modelled
 //!
 //! - Users and permissions; versions and the compares and orders that metes does not use.
 //! - Order: leases that end in the same moment do so in the order of their ids; etcd gives no order. Nor does it say
 //!   which of many leases a new leader gives more time.
 //! - Lease checkpoints.
-//! - Members, connections and time-outs: whoever drives the model decides what is lost, late or answered from
+//! - Members, connections and time-outs: the user of the model decides which requests are lost, late or answered from
 //!   [the past](Model::stale).
-//! - A history without end: of [`Model::with_history`] so many changes are kept, and what is older is compacted,
-//!   as by etcd's `--auto-compaction-mode=revision`.
+//! - A history without end: the last changes are kept, as many as [`Model::with_history`] says, and older ones are
+//!   compacted, as by etcd's `--auto-compaction-mode=revision`.
 
 mod digest;
 mod leases;
@@ -74,13 +74,13 @@ pub use path::Path;
 pub(crate) use path::with_nested;
 use refusal::{fits, has_put, no_space, well_formed};
 
-/// How many changes are kept for reads in the past, unless told otherwise.
+/// The number of changes kept for reads in the past, unless told otherwise.
 const HISTORY: usize = 1024;
 
 /// The name of a key, shared by all that speak of it.
 type Key = Arc<[u8]>;
 
-/// What the store keeps under a key.
+/// A record of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The value.
@@ -93,7 +93,7 @@ pub struct Record {
     pub lease: i64,
 }
 
-/// Whether the store has space.
+/// The space that the store has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     Enough,
@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// The same with these rules for leases.
+    /// The same model, with these rules for leases.
     #[must_use]
     pub fn with_leases(mut self, rules: LeaseRules) -> Self {
         self.leases.rules = rules;
@@ -174,7 +174,7 @@ impl Model {
         Ok(Reply { succeeded, revision: self.revision, found })
     }
 
-    /// What a member answers to a transaction that only reads, if `revision` is the newest it has applied.
+    /// The answer of a member to a transaction that only reads, if `revision` is the newest it has applied.
     ///
     /// # Errors
     /// As etcd: see the module.
@@ -227,7 +227,7 @@ impl Model {
         Ok(())
     }
 
-    /// How old a lease is and how long it will live; none if it has ended.
+    /// The age of a lease and the rest of its life; none if it has ended.
     #[must_use]
     pub fn lease_age(&self, lease: LeaseId) -> Option<LeaseAge> {
         self.leases.age(lease)
@@ -250,7 +250,7 @@ impl Model {
         self.digest.passed(by);
     }
 
-    /// How long the model has been running, as far as [`Model::pass_time`] has told it.
+    /// The time that the model has been running, as far as [`Model::pass_time`] has told it.
     #[must_use]
     pub fn now(&self) -> Duration {
         self.leases.now()
@@ -262,7 +262,7 @@ impl Model {
         self.digest.promoted();
     }
 
-    /// Begins again with what a snapshot of it holds, as after `etcdutl snapshot restore`, with its revision raised by
+    /// Begins again with the content of a snapshot, as after `etcdutl snapshot restore`, with its revision raised by
     /// `bump` (`--bump-revision`).
     pub fn restore(&mut self, snapshot: &Self, bump: i64) {
         let now = self.now();
@@ -274,7 +274,7 @@ impl Model {
         self.digest.promoted();
     }
 
-    /// Forgets what was before `revision`, if there is such a revision.
+    /// Forgets all before `revision`, if there is such a revision.
     pub fn compact(&mut self, revision: i64) {
         if revision <= self.revision {
             self.log.compact(self.revision, revision);
@@ -295,7 +295,7 @@ impl Model {
         self.digest.space(self.space as u64);
     }
 
-    /// What a healthy member says of itself.
+    /// The answer of a healthy member about itself.
     #[must_use]
     pub fn about(&self) -> About {
         let alarm = (self.space == Space::Full).then(|| "memberID:1 alarm:NOSPACE ".to_owned());
@@ -320,12 +320,12 @@ impl Model {
         self.log.oldest()
     }
 
-    /// Which keys were written or deleted after `revision`, and by which revision; in order.
+    /// The keys that were written or deleted after `revision`, each with the revision that did it; in order.
     pub fn changes_since(&self, revision: i64) -> impl Iterator<Item = (&[u8], i64)> {
         self.log.after(revision).map(|change| (&*change.key, change.revision))
     }
 
-    /// What a watch on `keys` from `revision` on shows, in order.
+    /// The events of a watch on `keys` from `revision` on, in order.
     #[must_use]
     pub fn events_since(&self, revision: i64, keys: &[Bytes]) -> Vec<Event> {
         let changes: Vec<&Change> =
@@ -343,7 +343,7 @@ impl Model {
         self.records.iter().map(|(key, record)| (&**key, record))
     }
 
-    /// What is stored under a key.
+    /// The record under a key.
     #[must_use]
     pub fn entry(&self, key: &[u8]) -> Option<&Record> {
         self.records.get(key)
@@ -359,7 +359,7 @@ impl Model {
         Past { model: self, revision }
     }
 
-    /// Does what a transaction asks for, whose revision is `revision` if it changes anything.
+    /// Does the operations of a transaction, whose revision is `revision` if it changes anything.
     fn take(&mut self, path: &Path<'_>, revision: i64) -> NestedReply {
         path.answer(&mut |op| {
             match op {

@@ -9,7 +9,7 @@ use metes::store::txn::{Compare, Entry, Found, List, Op};
 use super::refusal::refused;
 use super::{Model, Record};
 
-/// Stands for the newest revision, with what a transaction that is under way has written.
+/// Stands for the newest revision, with the writes of a transaction that is under way.
 pub(super) const NEWEST: i64 = i64::MAX;
 
 /// The store as it was at a revision.
@@ -33,7 +33,7 @@ impl<'a> Past<'a> {
         }
     }
 
-    /// Whether an operation can be done.
+    /// Checks that an operation can be done.
     pub(super) fn check_op(&self, op: &Op) -> Result<(), Failure> {
         let newest = self.revision.min(self.model.revision);
         match op {
@@ -105,7 +105,7 @@ impl<'a> Past<'a> {
         if later.peek().is_none() {
             return now.collect();
         }
-        // The oldest of the later changes tells what was there: it is the last to be undone.
+        // The oldest of the later changes has the record of then: it is the last to be undone.
         let mut then: BTreeMap<&[u8], &Record> = now.collect();
         for change in later.rev() {
             match &change.before {
@@ -117,7 +117,7 @@ impl<'a> Past<'a> {
     }
 }
 
-/// Which keys a request means.
+/// The keys that a request means.
 #[derive(Clone, Copy)]
 enum Span<'a> {
     One(&'a [u8]),
@@ -141,7 +141,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Whether a key that is not before the first is within.
+    /// True if a key that is not before the first is within.
     fn reaches(self, key: &[u8]) -> bool {
         match self {
             Span::One(only) => key == only,

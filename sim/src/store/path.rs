@@ -1,4 +1,4 @@
-//! Which branches a transaction takes, with those inside it.
+//! The branches that a transaction takes, with those inside it.
 
 use metes::store::kv::Failure;
 use metes::store::txn::{Found, NestedReply, Op, Txn};
@@ -23,7 +23,7 @@ struct Branch<'t> {
 }
 
 impl<'t> Path<'t> {
-    /// Whether the compares of the outermost transaction are true.
+    /// True if the compares of the outermost transaction are true.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.succeeded
@@ -89,7 +89,7 @@ impl Past<'_> {
         Path { step: txn.step, succeeded, ops: ops.collect() }
     }
 
-    /// Whether every operation of the branches that are taken can be done.
+    /// Checks that every operation of the branches that are taken can be done.
     pub(super) fn check(&self, path: &Path<'_>) -> Result<(), Failure> {
         path.ops.iter().try_for_each(|Branch { op, inner }| match inner {
             Some(inner) => self.check(inner),

@@ -1,4 +1,4 @@
-//! What is refused without a look at the store, in the words of etcd.
+//! The refusals that need no look at the store, in the words of etcd.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use metes::store::keys::Bytes;
 use metes::store::kv::Failure;
 use metes::store::txn::{Compare, Op, Txn};
 
-/// What etcd's client of metes refuses before anything is sent.
+/// The refusals of metes' etcd client, before anything is sent.
 pub(super) fn fits(txn: &Txn) -> Result<(), Failure> {
     if txn.fits() {
         return Ok(());
@@ -18,7 +18,7 @@ pub(super) fn fits(txn: &Txn) -> Result<(), Failure> {
     )))
 }
 
-/// What etcd refuses before it looks at the store.
+/// The refusals of etcd before it looks at the store.
 pub(super) fn well_formed(txn: &Txn) -> Result<(), Failure> {
     if is_nameless(txn) {
         return Err(refused("etcdserver: key is not provided"));
@@ -52,8 +52,8 @@ struct Written<'t> {
 }
 
 impl<'t> Written<'t> {
-    /// None if a key is put and written elsewhere too, as far as etcd notices it: in its order, what is nested comes
-    /// after the deletes around it and before the puts.
+    /// None if a key is put and written elsewhere too, as far as etcd notices it: in its order, nested transactions
+    /// come after the deletes around them and before the puts.
     fn by(ops: &'t [Op]) -> Option<Self> {
         let mut written = Self::default();
         written.deletes.extend(ops.iter().filter_map(|op| match op {
@@ -73,7 +73,7 @@ impl<'t> Written<'t> {
         Some(written)
     }
 
-    /// Adds what both branches of a transaction write.
+    /// Adds the writes of both branches of a transaction.
     fn nest(&mut self, then: Self, otherwise: Self) -> Option<()> {
         then.puts.iter().try_for_each(|key| self.put(key))?;
         // Only one of the branches is taken.

@@ -1,5 +1,5 @@
-//! What the run at the head of a queue does for those behind it. Whoever commits, what is written for a run is what
-//! that run has asked for, and its ticket stands.
+//! The work of the run at the head of a queue for the runs behind it. Whoever commits, a run gets exactly the writes
+//! that it has asked for, and its ticket stands.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,10 +21,10 @@ pub(crate) const SERVE: &str = "serve";
 /// The step of the one that gives a run its turn.
 const SIGNAL: &str = "signal";
 
-/// Who stands in queues, and who serves others.
+/// The runs in queues, and those that serve others.
 #[derive(Debug, Default)]
 pub(crate) struct Crowd {
-    /// Whose each ticket is.
+    /// The process that has each ticket, and its work.
     tickets: HashMap<Bytes, (ProcessId, Work)>,
     /// The processes that have sent a commit for others.
     heads: HashSet<ProcessId>,
@@ -70,7 +70,7 @@ impl World<'_> {
         }
     }
 
-    /// Counts what a commit has done for others.
+    /// Counts the runs that a commit has served, and the turns that it has given.
     pub(crate) fn count_served(&mut self, txn: &Txn, reply: &Reply) {
         if !serves(txn) || !reply.succeeded {
             return;
@@ -88,7 +88,7 @@ impl World<'_> {
         }
     }
 
-    /// What is wrong with what a transaction does for others, by what is there before it.
+    /// The wrong that a transaction does to others, judged by the store before it.
     pub(crate) fn misserves(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
         let path = self.model.path(txn);
         let done = path.nested().into_iter().filter(|(_, succeeded)| *succeeded);
@@ -227,8 +227,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// In the order `lowest`, each run of a commit gets the lowest address of its page that is free, after those before
-    /// it.
+    /// In the order `lowest`, each run of a commit must get the lowest address of its page that is free after the runs
+    /// before it. The fault, if one does not.
     fn skips_lower(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
         if !serves(txn) {
             return None;
@@ -264,7 +264,7 @@ impl World<'_> {
         None
     }
 
-    /// Whose ADD a transaction, or one inside it, commits.
+    /// The sandbox whose ADD a transaction, or one inside it, commits.
     fn adds_of(&self, part: &Txn, work: Option<&Work>) -> Option<SandboxId> {
         let work = match part.step {
             SERVE => self.ticket_of(part).and_then(|ticket| Some(&self.crowd.tickets.get(ticket)?.1)),
@@ -287,7 +287,7 @@ impl World<'_> {
     /// A free address that a run should have got instead of a higher one of the same page.
     fn passes_over(&self, sandbox: &Sandbox, part: &Txn, is_free: impl Fn(&Place) -> bool) -> Option<String> {
         let config = &self.plan.configs[sandbox.config];
-        // Of a pool not every range is open.
+        // Not every range of a pool is open.
         if config.order != Order::Lowest
             || config.is_pooled
             || sandbox.request.is_some()
@@ -296,7 +296,7 @@ impl World<'_> {
             return None;
         }
         let reserved = part.then.iter().filter_map(|op| self.reserves(op));
-        // What is taken over is not picked.
+        // An address that is taken over is not picked.
         let picks: Vec<Place> =
             reserved.filter(|place| !self.tree.reservations.contains_key(place)).collect();
         config.sets.iter().find_map(|set| {
@@ -339,7 +339,7 @@ impl World<'_> {
     }
 }
 
-/// Whether a transaction commits for others.
+/// True if a transaction commits for others.
 fn serves(txn: &Txn) -> bool {
     txn.then.iter().any(|op| matches!(op, Op::Nested(nested) if nested.step == SERVE))
 }

@@ -26,7 +26,7 @@ pub(crate) struct Node {
     pub(crate) boot: Boot,
     pub(crate) number: usize,
     boots: u64,
-    /// Whether Kubernetes hears its kubelet.
+    /// True while Kubernetes hears its kubelet.
     pub(crate) is_ready: bool,
     pub(crate) lost_until: Option<Duration>,
     /// Pods, by slot and UID, that were deleted while nobody heard of it: their containers may still run.
@@ -72,7 +72,7 @@ impl Node {
     }
 }
 
-/// The nodes of a world. Each knows of itself what the world's mutant does not leave out.
+/// The nodes of a world. Each has its identity, except for the part that the world's mutant leaves out.
 pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
     let is_left_out = |guard| setup.mutant.is_some_and(|mutant| mutant.0 == guard);
     let mut nodes: Vec<Node> =
@@ -94,7 +94,7 @@ pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
     nodes
 }
 
-/// How a pod's records are labelled.
+/// The labels of a pod's records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Labelling {
     /// As the kubelet does it.
@@ -106,7 +106,7 @@ pub(crate) enum Labelling {
     None,
 }
 
-/// What Kubernetes knows of a pod.
+/// The state of a pod in Kubernetes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Life {
     /// There is none of this name.
@@ -128,7 +128,7 @@ pub(crate) struct PodSlot {
     /// Its containers are to end.
     pub(crate) is_doomed: bool,
     pub(crate) sandboxes: u64,
-    /// How many pods have had the name.
+    /// The number of pods that have had the name.
     pub(crate) generation: u64,
     pub(crate) current: Option<SandboxId>,
     /// Earlier sandboxes whose DEL, as far as the runtime has heard, has not succeeded.
@@ -165,7 +165,7 @@ impl PodSlot {
 }
 
 impl World<'_> {
-    /// What Kubernetes answers.
+    /// Answers as Kubernetes does.
     pub(crate) fn ask_api(&mut self, ask: &Ask, is_rogue: bool) -> Answer {
         match ask {
             // It has the same pods, as if it had been restored from the first cluster's backup. The two must not go by

@@ -1,5 +1,5 @@
-//! What goes wrong beside single requests and processes: leaders change, space runs out, nodes reboot, hosts are
-//! suspended, and people give orders to the store or write to it with other tools.
+//! The faults beside single requests and processes: leaders change, space runs out, nodes reboot, hosts are suspended,
+//! and people give orders to the store or write to it with other tools.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// For some time etcd grants leases that live longer than a tombstone.
+    /// Lets etcd grant leases, for some time, that live longer than a tombstone.
     pub(crate) fn lengthen_leases(&mut self) -> Result<(), String> {
         if self.long_leases_until.is_none() {
             self.count("long leases");
@@ -165,7 +165,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// All that the store holds is deleted. What was in use may be given to others from then on. One node knows nothing
+    /// Deletes all that the store holds. Addresses in use may be given to others from then on. One node knows nothing
     /// of that, and may found the store anew.
     fn empty(&mut self) -> Result<(), String> {
         self.count("emptied");
@@ -186,7 +186,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// Whether what tells machines, clusters or stores apart is left out.
+    /// True if this guard, which tells machines, clusters or stores apart, is left out.
     pub(crate) fn is_left_out(&self, guard: Guard) -> bool {
         self.setup.mutant.is_some_and(|mutant| mutant.0 == guard)
     }
@@ -259,7 +259,7 @@ impl<'w> World<'w> {
         self.now() + Duration::from_millis(self.chance.between(least_ms, most_ms))
     }
 
-    /// When something will be over.
+    /// The times at which something will be over.
     pub(crate) fn ends(&self) -> impl Iterator<Item = Duration> {
         let nodes = self.nodes.iter().filter_map(|node| node.lost_until);
         [self.hold_until, self.newer_until, self.full_until, self.long_leases_until]
@@ -268,7 +268,7 @@ impl<'w> World<'w> {
             .chain(nodes)
     }
 
-    /// Ends what has lasted long enough.
+    /// Ends the events that have lasted long enough.
     pub(crate) fn end_what_is_over(&mut self) -> Result<(), String> {
         let now = self.now();
         let is_healing = self.is_healing;
@@ -310,7 +310,7 @@ impl<'w> World<'w> {
     pub(crate) fn by_hand(&mut self, ops: Vec<Op>) -> Result<(), String> {
         self.note(|| format!("by hand: {:?}", ops.iter().map(key_of).collect::<Vec<_>>()));
         if self.full_until.take().is_some() {
-            // Whoever writes with other tools makes room first.
+            // A person who writes with other tools makes room first.
             self.model.set_space(false);
         }
         let owner = |op: &Op| match op {
@@ -398,7 +398,8 @@ impl<'w> World<'w> {
         self.put_page(&network, address.page(), &bits)
     }
 
-    /// A reservation is deleted, with or without its bit; its owner has a record of what it does not hold any more.
+    /// Deletes a reservation, with or without its bit; the owner's record lists an address that it does not hold any
+    /// more.
     fn drop_reservation(&mut self) -> Result<(), String> {
         let Some(place) = self.some_place() else { return Ok(()) };
         let (network, address) = place.clone();
@@ -471,7 +472,7 @@ impl<'w> World<'w> {
         self.by_hand(vec![op])
     }
 
-    /// What a transaction that is on its way relies on.
+    /// The compares of some transaction that is on its way.
     fn aim(&self) -> Vec<Compare> {
         let on_its_way: Vec<&Txn> =
             self.steps.iter().filter_map(Step::transaction).flat_map(with_nested).collect();
@@ -496,7 +497,7 @@ impl<'w> World<'w> {
         self.by_hand(vec![op])
     }
 
-    /// Sets every bit of the ranges' pages but those of what they may hand out.
+    /// Sets every bit of the ranges' pages, except for addresses that they may hand out.
     pub(crate) fn fill_pages(&mut self) -> Result<(), String> {
         let mut pages: Vec<(NetworkName, Page)> = Vec::new();
         let ranges = self.plan.configs.iter().flat_map(|config| &config.sets).flat_map(|set| set.ranges());

@@ -1,12 +1,13 @@
 //! The end of a world: nothing fails any more. All processes finish. Every pod that wants an address gets one if there
-//! is one. What is left over is freed by the spools, by the runtimes' DELs, and by two passes of the reconciler.
+//! is one. The leftovers are freed by the spools, by the runtimes' DELs, and by two passes of the reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use metes::audit::Audit;
+use metes::pool::names::ContainerKind;
 use metes::pool::names::PodUid;
-use metes::pool::record::Owner;
+use metes::pool::record::{Owner, OwnerKind};
 use metes::store::txn::Entry;
 
 use super::World;
@@ -19,7 +20,7 @@ use super::tree::words;
 const TURNS: u64 = 200_000;
 /// Longer than any request is on its way, and than any lease of a run lives.
 const LONG: Duration = Duration::from_secs(3_600);
-/// How often each node's spool is drained at most: a run carries out 16 frees, and a suspect store leaves hundreds.
+/// The most times that each node's spool is drained: a run carries out 16 frees, and a suspect store leaves hundreds.
 const DRAINS: usize = 100;
 
 impl World<'_> {
@@ -88,7 +89,7 @@ impl World<'_> {
         Err(format!("{} frees stay in the spool", self.spool_left))
     }
 
-    /// Frees what failed ADDs have promised to free later.
+    /// No owner holds addresses that a spooled DEL should have freed, as a failed ADD has promised.
     fn judge_spooled(&self) -> Result<(), String> {
         for sandbox in &self.truth.sandboxes {
             let Some(owned) = self.tree.owners.get(&sandbox.owner) else { continue };
@@ -129,7 +130,7 @@ impl World<'_> {
         self.finish().await
     }
 
-    /// Whether a sandbox that does not run still holds something that no reconciler will free: its pod lives, or nobody
+    /// True if a sandbox that does not run still holds something that no reconciler will free: its pod lives, or nobody
     /// knows its pod.
     fn is_for_runtime(&self, id: SandboxId) -> bool {
         let sandbox = &self.truth.sandboxes[id];
@@ -150,7 +151,7 @@ impl World<'_> {
         self.finish().await
     }
 
-    /// The store holds exactly what runs, and the audit that people use finds nothing.
+    /// The store holds exactly the addresses of running sandboxes, and the audit that people use finds nothing.
     fn judge_end(&self) -> Result<(), String> {
         let runs: BTreeMap<&Owner, &_> = self
             .truth
@@ -172,7 +173,12 @@ impl World<'_> {
     }
 
     fn is_adopted(&self, owner: &Owner) -> bool {
-        owner.container_id.as_str().starts_with("adopted-")
+        match owner.kind() {
+            OwnerKind::Container(ContainerKind::Adopted) => true,
+            OwnerKind::Container(ContainerKind::Runtime | ContainerKind::Imported | ContainerKind::Claim)
+            | OwnerKind::Aside(..)
+            | OwnerKind::Unknown => false,
+        }
     }
 
     fn audit(&self) -> Result<(), String> {

@@ -1,7 +1,7 @@
 //! Addresses that an operator sets aside while pods come and go, and the times of these holds.
 
 use metes::pool::Addr;
-use metes::pool::record::{HoldNote, Meta, Owner};
+use metes::pool::record::{HoldNote, Meta, Owner, OwnerKind};
 use metes::random::random_id;
 use metes::store::hold::HoldRequest;
 use metes::store::keys::Key;
@@ -13,7 +13,7 @@ use super::process::Work;
 use super::tree::{Place, words};
 use super::works;
 
-/// How many addresses of a set are set aside at times.
+/// The number of addresses of a set that are set aside at times.
 const SET_ASIDE: u64 = 3;
 /// The time of a hold that has one, in seconds.
 const TIME_S: u64 = 20;
@@ -57,10 +57,8 @@ impl World<'_> {
     /// A person ends all holds that a pass will not end.
     pub(super) fn end_lasting_holds(&mut self) {
         let lasts = |owner: &Owner| {
-            let time = owner.set_aside().map(|(network, address)| self.shared.keys.hold(&network, address));
             let record = self.tree.owners.get(owner).and_then(|owned| owned.record.hold.as_ref());
-            record.is_some_and(|hold| hold.seconds.is_none())
-                || time.is_some_and(|time| self.model.entry(&time).is_some())
+            record.is_some_and(|hold| hold.seconds.is_none()) || self.has_time_left(owner)
         };
         let mut lasting: Vec<Owner> = self.tree.owners.keys().filter(|owner| lasts(owner)).cloned().collect();
         lasting.sort();
@@ -69,9 +67,17 @@ impl World<'_> {
 
     /// A hold that a pass frees although its time is not over.
     pub(super) fn ends_early(&self, owner: &Owner, work: Option<&Work>) -> Option<String> {
-        let (network, address) = owner.set_aside()?;
-        let lasts = self.model.entry(&self.shared.keys.hold(&network, address)).is_some();
-        (lasts && matches!(work, Some(Work::Pass))).then(|| words(owner))
+        (self.has_time_left(owner) && matches!(work, Some(Work::Pass))).then(|| words(owner))
+    }
+
+    /// Whether it is a hold whose time is not over.
+    fn has_time_left(&self, owner: &Owner) -> bool {
+        match owner.kind() {
+            OwnerKind::Aside(network, address) => {
+                self.model.entry(&self.shared.keys.hold(&network, address)).is_some()
+            }
+            OwnerKind::Container(_) | OwnerKind::Unknown => false,
+        }
     }
 
     /// Somebody gives a hold time with other tools.

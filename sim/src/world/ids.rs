@@ -3,5 +3,5 @@
 /// Tells the processes of a world apart.
 pub(crate) type ProcessId = u32;
 
-/// Where a sandbox stands in the list of all sandboxes.
+/// The position of a sandbox in the list of all sandboxes.
 pub(crate) type SandboxId = usize;

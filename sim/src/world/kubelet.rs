@@ -9,9 +9,9 @@ use metes::cni::error::Code;
 use metes::cni::request::Attachment;
 use metes::commands::del::Done;
 use metes::local::spool::Spool;
-use metes::pool::Wanted;
 use metes::pool::names::{ContainerId, PodUid};
 use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, RunStart};
+use metes::pool::{RangesWanted, Wanted};
 use metes::random::random_id;
 use metes::store::ask::{Ask, RunStamp};
 use metes_reconciler::claim::{Claim, Gone, Under};
@@ -86,7 +86,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a sandbox runs with an address, or may do so soon.
+    /// True if a sandbox runs with an address, or may do so soon.
     fn is_used(&self, owner: &Owner) -> bool {
         let sandbox = self.truth.sandbox_of(owner).map(|id| &self.truth.sandboxes[id]);
         sandbox.is_none_or(|sandbox| sandbox.live.is_some() || !sandbox.is_over)
@@ -172,7 +172,7 @@ impl World<'_> {
         self.note(|| format!("pod {name} {uid} is created on node {node}, {labelling:?}"));
     }
 
-    /// The next sandbox of a pod: from now on, what an earlier one holds may be freed.
+    /// The next sandbox of a pod: from now on, the addresses of an earlier one may be freed.
     fn new_sandbox(&mut self, pod: usize) {
         let slot = &mut self.pods[pod];
         slot.sandboxes += 1;
@@ -336,7 +336,7 @@ impl World<'_> {
         }
     }
 
-    /// The reconciler may free whatever the pod's sandboxes hold. It frees nothing of an owner whose pod it does not
+    /// The reconciler may free all that the pod's sandboxes hold. It frees nothing of an owner whose pod it does not
     /// know; but then nobody uses that either.
     pub(crate) fn excuse(&mut self, pod: usize, uid: &str) {
         for id in 0..self.truth.sandboxes.len() {
@@ -368,7 +368,7 @@ impl World<'_> {
         }
     }
 
-    /// A machine has rebooted, and its container gets what it had under its old id, which is derived from a path.
+    /// A machine has rebooted, and its container gets the addresses of its old id, which is derived from a path.
     pub(crate) fn come_back(&mut self, node: usize) {
         for pod in 0..self.pods.len() {
             let slot = &self.pods[pod];
@@ -395,7 +395,11 @@ impl World<'_> {
         requests[0] = sandbox.request.map(metes::pool::Addr::from);
         let statics = config.fixed.iter().filter(|_| sandbox.with_fixed).cloned().collect();
         let Config { order, cooldown, .. } = *config;
-        let wanted = Wanted { requests, statics, order, cooldown, ..Wanted::lowest_of(config.sets.clone()) };
+        let sets = config.sets.clone();
+        let wanted: Wanted = match config.is_pooled {
+            true => pools::wanted(config, sandbox.request).into(),
+            false => RangesWanted { sets, requests, statics, order, cooldown }.into(),
+        };
         let stamp = RunStamp {
             start: begun.start.clone(),
             machine: begun.boot.identity.machine.clone(),
@@ -403,7 +407,6 @@ impl World<'_> {
             created_at: String::new(),
         };
         let ask = Ask::new(sandbox.owner.clone(), self.labels(sandbox.config, pod), wanted, stamp);
-        let ask = if config.is_pooled { ask.from_pools(pools::wanted(config, sandbox.request)) } else { ask };
         Ask { node_seed: sandbox.node as u64 * 7, ..ask }
     }
 
@@ -557,7 +560,7 @@ impl World<'_> {
         claims
     }
 
-    /// Claims what living sandboxes use for owners that stand for their pods, as `metes-reconciler adopt` does.
+    /// Claims the addresses of living sandboxes for owners that stand for their pods, as `metes-reconciler adopt` does.
     fn begin_adopt(&mut self) {
         let mut claims = match self.plan.theme {
             Theme::Adopted => self.claims_of_others(Under::Suspect),
@@ -745,7 +748,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a DEL is in the node's spool that frees what a run may have been given.
+    /// True if a DEL is in the node's spool that frees the addresses that a run may have been given.
     fn has_spooled(&self, id: SandboxId, start: &RunStart) -> bool {
         let sandbox = &self.truth.sandboxes[id];
         let boot = &self.nodes[sandbox.node].boot;

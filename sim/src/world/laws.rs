@@ -1,5 +1,5 @@
-//! What no transaction may do to the store. Each transaction is judged when it is applied. Together with what must be
-//! true of the store afterwards (`tree`) and of what callers know (`truth`), these are the promises of the protocol.
+//! The laws of transactions: each transaction is judged when it is applied. Together with the invariants of the store
+//! afterwards (`tree`) and with the knowledge of callers (`truth`), these are the promises of the protocol.
 
 use std::collections::HashSet;
 
@@ -18,15 +18,15 @@ use super::works::candidate;
 use super::{Seen, World};
 use crate::store::with_nested;
 
-/// How many commits an ADD loses at most where nothing fails: one on its node's hints, those before it queues, and some
-/// at the head, to runs that had looked before anybody queued. One in 3,000 worlds has an ADD that loses 14. With a
-/// queue for each range that shares the page, some lose 22.
+/// The most commits that an ADD loses where nothing fails: one on its node's hints, those before it queues, and some at
+/// the head, to runs that had looked before anybody queued. One in 3,000 worlds has an ADD that loses 14. With a queue
+/// for each range that shares the page, some lose 22.
 const LOST_MAX: u32 = 18;
 /// All ADDs together lose at most as many as there are, and so many more: those that all begin at once. With a queue
 /// for each range, they do in a fifth of all worlds.
 const LOST_BESIDES: u32 = 12;
 
-/// What was there before a transaction, as far as it will be judged by it.
+/// The state before a transaction, as far as it is needed to judge it.
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     meta: Option<Meta>,
@@ -34,13 +34,13 @@ pub(crate) struct Facts {
     had_allocations: bool,
     /// An owner whose index entry it deletes, and whose record it leaves.
     foreign_index: Option<String>,
-    /// Whether it deletes a tail that names a ticket which it leaves.
+    /// True if it deletes a tail that names a ticket which it leaves.
     foreign_tail: bool,
     /// The owner whose record it deletes, and the node that has written that record.
     freed: Option<(String, usize)>,
     /// An owner for which it claims something although the owner was deleted.
     buried: Option<String>,
-    /// Who leads, if the transaction gives up the lead.
+    /// The leader, if the transaction gives up the lead.
     led_by: Option<String>,
     /// A key that it deletes as stale although a lease will remove it.
     deletes_leased: Option<String>,
@@ -51,20 +51,20 @@ pub(crate) struct Facts {
     skipped: Option<String>,
     /// A key that it overwrites or deletes although its process has not seen the present version.
     unseen: Option<String>,
-    /// Whether the ticket that it commits from is gone.
+    /// True if the ticket that it commits from is gone.
     lost_ticket: bool,
-    /// Whether it goes first although others queue.
+    /// True if it goes first although others queue.
     passes_queue: bool,
     /// A hold that it ends before its time.
     ends_early: Option<String>,
-    /// What is wrong with what it does for others.
+    /// The wrong that it does to others.
     misserves: Option<String>,
     /// An address that it gives although it is cooling, or that it frees and that is to cool and does not.
     misses_cooldown: Option<String>,
 }
 
 impl World<'_> {
-    /// What a transaction finds.
+    /// The state that a transaction finds.
     pub(crate) fn before(&self, txn: &Txn, process: ProcessId, work: Option<&Work>) -> Facts {
         let mut facts = Facts {
             meta: self.tree.meta.clone(),
@@ -74,7 +74,7 @@ impl World<'_> {
             ..Facts::default()
         };
         let keys = &self.shared.keys;
-        // What really takes effect, in the transactions inside it too.
+        // The operations that really take effect, in the transactions inside it too.
         let effects = self.model.path(txn).effects();
         if let Some(seen) = &self.seen {
             facts.unseen = effects.iter().find_map(|(step, op)| self.unseen(step, op, process, seen));
@@ -183,13 +183,13 @@ impl World<'_> {
             },
             Op::Delete(key) if matches!(step, "free" | "free-quick" | "free-first") => {
                 let Ok(Key::Owner(owner)) = keys.parse(key) else { return None };
-                // What nobody heard of does not cool. Only an ADD gives that back, or the spool, which runs of other
-                // verbs carry out, too. It leaves a tombstone.
+                // An address that no caller heard of does not cool. Only an ADD gives it back, or the spool, which runs
+                // of other verbs carry out, too. That free leaves a tombstone.
                 let tombstone = keys.tombstone(&owner);
                 let buries =
                     effects.iter().any(|(_, op)| matches!(op, Op::Put(put, ..) if *put == tombstone));
                 let cools = match work? {
-                    // What a pod's older sandbox gives up.
+                    // The addresses that a pod's older sandbox gives up.
                     _ if step == "free-first" => true,
                     Work::Del { sandbox, .. } => self.truth.sandboxes[*sandbox].owner == owner,
                     Work::Gc | Work::Pass | Work::Release => !buries,
@@ -231,7 +231,7 @@ impl World<'_> {
             }
             // Only a pass that deletes it compares that it is as it was read.
             Ok(Key::Node(_)) if step != "forget" => return None,
-            // Whichever revision wrote it, its value is compared.
+            // The compare is of its value, whichever revision wrote it.
             Ok(Key::Meta) if step == "suspect" => return None,
             Ok(Key::Meta)
                 if matches!(step, "meta" | "pause")
@@ -239,11 +239,11 @@ impl World<'_> {
             {
                 return None;
             }
-            // What reserves an address for an owner, or sets it aside, ends its cooldown whatever was seen of it.
+            // A write that reserves an address for an owner, or sets it aside, ends its cooldown, seen or not.
             Ok(Key::Cooling(..)) if step != "clear" => return None,
             // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
             Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
-            // Nor does it count for another run what was once there.
+            // Nor does the past of such a key count for another run.
             Ok(Key::Owner(_) | Key::Pod(_)) if step == SERVE && self.model.entry(key).is_none() => {
                 return None;
             }
@@ -255,8 +255,8 @@ impl World<'_> {
             .then(|| format!("{} as of revision {now}, seen as of {then},", String::from_utf8_lossy(key)))
     }
 
-    /// Notes what a process that sends its commit first has learned from its node's hints. It has read them a moment
-    /// ago.
+    /// Notes the knowledge that a process which sends its commit first has from its node's hints. It has read them a
+    /// moment ago.
     pub(crate) fn note_hints(&mut self, txn: &Txn, process: ProcessId) {
         if txn.step != "commit-first" || self.seen.is_none() {
             return;
@@ -275,13 +275,13 @@ impl World<'_> {
         }
     }
 
-    /// Notes what a process learns from an answer.
+    /// Notes the knowledge that a process gets from an answer.
     pub(crate) fn note_seen(&mut self, txn: &Txn, reply: &Reply, process: ProcessId) {
         let Some(seen) = &mut self.seen else { return };
         let mut note = |key: &Vec<u8>, revision: i64| {
             let known = seen.entry((process, key.clone())).or_default();
-            // A member that is behind may answer, or one free of a pass later than another. What was seen is not taken
-            // back by an older answer: a commit that was planned on it may still be on its way.
+            // A member that is behind may answer, or one free of a pass later than another. An older answer does not
+            // take back newer knowledge: a commit that was planned on it may still be on its way.
             if *known <= reply.revision {
                 *known = revision;
             }
@@ -410,7 +410,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Where nothing fails, runs that write one page stand in one queue: an ADD loses few commits, however many there
+    /// If nothing fails, runs that write one page stand in one queue: an ADD loses few commits, however many runs there
     /// are.
     pub(crate) fn wastes_little(
         &mut self,
@@ -496,7 +496,7 @@ impl World<'_> {
         }
     }
 
-    /// What a commit of an ADD must not leave out, by the order in which addresses are handed out.
+    /// The address that a commit of an ADD has wrongly left out, by the order in which addresses are handed out.
     pub(crate) fn skips(&self, txn: &Txn, work: Option<&Work>) -> Option<String> {
         let Some(Work::Add { sandbox, .. }) = work else { return None };
         let sandbox = &self.truth.sandboxes[*sandbox];
@@ -509,7 +509,7 @@ impl World<'_> {
         {
             return None;
         }
-        // Those of runs that dropped out, too.
+        // Reservations of runs that dropped out count, too.
         let all = with_nested(txn).into_iter().flat_map(|txn| &txn.then);
         let reserved: HashSet<Place> = all.filter_map(|op| self.reserves(op)).collect();
         config.sets.iter().find_map(|set| {
@@ -558,7 +558,7 @@ impl World<'_> {
         None
     }
 
-    /// Meta only goes forward, and nobody undoes what others have written.
+    /// Meta only goes forward, and nobody undoes the writes of others.
     pub(crate) fn judge_meta(&self, before: Option<&Meta>, after: Option<&Meta>) -> Result<(), String> {
         if self.is_by_hand {
             return Ok(());
@@ -573,7 +573,7 @@ impl World<'_> {
         if as_before == *before {
             return Ok(());
         }
-        // Of the epoch and the suspicion more is said below, and the rest stays.
+        // The epoch and the suspicion are judged below, and the rest stays.
         (as_before.epoch, as_before.suspect) = (before.epoch, before.suspect);
         let keeps = after.paused == before.paused && as_before == *before;
         let is_next = match (before.suspect, after.suspect) {

@@ -1,13 +1,13 @@
 //! A world: nodes with pods whose sandboxes get and give back addresses, a store, a cluster, and everything that goes
 //! wrong.
 //!
-//! - `plan`: what the seed decides before anything happens.
-//! - `process`, `works`, `wire`: the real code as processes, and what connects them with the world.
-//! - `turn`: one thing after the other: who goes on, which request is applied or answered, and when time passes.
-//! - `requests`: what becomes of each request; `events`: what happens beside them; `strike`: what is made to happen.
-//! - `kubelet`, `cluster`: who calls the plugin, and what Kubernetes knows.
-//! - `truth`: what the callers know; `tree`: what the store holds; `laws`: what no transaction may do.
-//! - `restored`: the store goes back to a snapshot; what its nodes know then.
+//! - `plan`: all that the seed decides before anything happens.
+//! - `process`, `works`, `wire`: the real code as processes, and their connection with the world.
+//! - `turn`: one thing after the other: a process goes on, a request is applied or answered, or time passes.
+//! - `requests`: the fates of requests; `events`: the faults beside them; `strike`: faults aimed at one guard.
+//! - `kubelet`, `cluster`: the callers of the plugin, and the knowledge of Kubernetes.
+//! - `truth`: the knowledge of the callers; `tree`: the content of the store; `laws`: the laws of transactions.
+//! - `restored`: the store goes back to a snapshot, and the nodes know better.
 //! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
 
 mod batches;
@@ -69,48 +69,48 @@ fn checked<T: FromStr<Err = InvalidName>>(name: &str) -> T {
 }
 /// More turns than any world takes before it heals.
 const TURNS: u64 = 1_000_000;
-/// How many lines of what happened are kept.
+/// The most lines of the trace that are kept.
 const TRACE_LINES: usize = 4000;
 
-/// Which world to play, and how.
+/// The world to play, and the way to play it.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// Decides everything.
     pub seed: u64,
-    /// What kind of world.
+    /// The kind of world.
     pub theme: Theme,
-    /// How many operations are begun.
+    /// The number of operations that are begun.
     pub operations: u64,
-    /// What is left out of the transactions.
+    /// The guard that is left out of the transactions.
     pub mutant: Option<&'a Mutant>,
     /// The guard that is struck at while a transaction that carries it is on its way.
     pub target: Option<Guard>,
-    /// Whether what happens is written down.
+    /// True if a trace is kept.
     pub traced: bool,
-    /// Whether the guards that occur are collected.
+    /// True if the guards that occur are collected.
     pub collects: bool,
     /// An empty folder for the nodes' files.
     pub folder: &'a Path,
 }
 
-/// How a world came out.
+/// The result of a world.
 #[derive(Debug, Clone, Default)]
 pub struct Played {
-    /// The same for the same seed.
+    /// Equal for equal seeds.
     pub digest: u64,
     /// Operations that were begun.
     pub operations: u64,
     /// Transactions that were applied, reads too.
     pub transactions: u64,
-    /// What went wrong, and how often.
+    /// Faults, each with its count.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What the operations came to.
+    /// Outcomes of operations, each with its count.
     pub outcomes: BTreeMap<&'static str, u64>,
     /// The guards that occurred, if they were asked for.
     pub guards: BTreeSet<Guard>,
-    /// What was violated.
+    /// The violation.
     pub violation: Option<String>,
-    /// What happened, if it was asked for.
+    /// The trace, if it was asked for.
     pub trace: Vec<String>,
 }
 
@@ -153,31 +153,31 @@ struct World<'a> {
     nodes: Vec<Node>,
     pods: Vec<PodSlot>,
     pods_made: u64,
-    /// Which orders a person has given to the store, and when they end.
+    /// The ends of the orders that a person has given to the store.
     hold_until: Option<Duration>,
     newer_until: Option<Duration>,
     full_until: Option<Duration>,
-    /// Until when etcd grants leases that are too long.
+    /// The end of the time in which etcd grants leases that are too long.
     long_leases_until: Option<Duration>,
     processes: Vec<Process>,
     processes_made: ProcessId,
-    /// What may happen next, in no order.
+    /// The steps that may happen next, in no order.
     steps: Vec<Step>,
-    /// What may happen only when its time has come.
+    /// The steps that may happen only when their time has come.
     held: Vec<(Duration, Step)>,
     sent: Vec<Sent>,
     due: Vec<ProcessId>,
     /// The model's clock.
     passed: Duration,
     is_healing: bool,
-    /// Whether a person changes the store now, with other tools.
+    /// True while a person changes the store with other tools.
     is_by_hand: bool,
     spool_left: usize,
-    /// What each process has seen of each key last, where that is judged.
+    /// The revision of each key that each process has seen last, where that is judged.
     seen: Option<Seen>,
-    /// How far each ADD's node had seen the store before it was emptied, where that is judged.
+    /// The revision up to which each ADD's node had seen the store before it was emptied, where that is judged.
     known: HashMap<ProcessId, i64>,
-    /// When the store was emptied last.
+    /// The revision at which the store was emptied last.
     emptied: Option<i64>,
     /// The store as it was when a snapshot of it was taken.
     snapshot: Option<(Model, Tree)>,
@@ -185,7 +185,7 @@ struct World<'a> {
     doubting: HashSet<ProcessId>,
     /// Processes that were told that there is no space.
     without_space: HashSet<ProcessId>,
-    /// How many commits each ADD has lost, where that is judged.
+    /// The number of commits that each ADD has lost, where that is judged.
     lost: HashMap<ProcessId, u32>,
     result: Played,
 }
@@ -281,7 +281,7 @@ impl<'a> World<'a> {
         *self.result.faults.entry(fault).or_default() += 1;
     }
 
-    /// Writes down what happens, if that is asked for.
+    /// Writes an event to the trace, if there is one.
     fn note(&mut self, what: impl FnOnce() -> String) {
         if self.setup.traced {
             let line = format!("{:>12.6} {}", self.now().as_secs_f64(), what());

@@ -1,4 +1,4 @@
-//! What a seed decides about a world before anything happens in it.
+//! The plan of a world: all that its seed decides before anything happens.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::chance::Chance;
 use crate::store::LeaseRules;
 
 metes::named_enum! {
-    /// A kind of world. Most of what may happen happens in [`Theme::Mixed`]. Each of the others breaks something first,
-    /// so that a guard which is otherwise the second one is the only one.
+    /// A kind of world. Most events happen in [`Theme::Mixed`]. Each of the others breaks something first, so that a
+    /// guard which is otherwise the second one is the only one.
     pub enum Theme {
-        /// Whatever the seed says.
+        /// A mix, as the seed decides.
         Mixed = "mixed",
         /// One node and a pod or two: retried sandboxes, DEL during ADD, late commits.
         Narrow = "narrow",
@@ -49,7 +49,7 @@ metes::named_enum! {
         Cooling = "cooling",
         /// The store goes back to a snapshot, and nodes that know more come back later than others.
         Restored = "restored",
-        /// What pods use is claimed, after restores and from another plugin, and reconcilers take turns.
+        /// Addresses that pods use are claimed, after restores and from another plugin, and reconcilers take turns.
         Adopted = "adopted",
     }
 }
@@ -58,13 +58,13 @@ metes::named_enum! {
 pub(crate) const LONG_LEASE: Duration =
     Duration::from_secs(limits::TOMBSTONE_TTL.as_secs() + limits::TOMBSTONE_STANDS.as_secs());
 
-/// How many ranges share a page in [`Theme::Slices`].
+/// The number of ranges that share a page in [`Theme::Slices`].
 const SLICES: u8 = 12;
 
-/// How often something happens, in 10,000 cases.
+/// A frequency, in 10,000 cases.
 pub(crate) type Parts = u32;
 
-/// What becomes of requests.
+/// The fates of requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
     /// Not sent: no endpoint can be reached.
@@ -89,7 +89,7 @@ pub(crate) struct Faults {
     pub(crate) newer_ticket: Parts,
 }
 
-/// What becomes of processes.
+/// The fates of processes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Fates {
     pub(crate) crash: Parts,
@@ -98,7 +98,7 @@ pub(crate) struct Fates {
     pub(crate) forsaken: Parts,
 }
 
-/// What happens beside the processes, for each turn.
+/// The events beside the processes, for each turn.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Events {
     pub(crate) new_leader: Parts,
@@ -135,9 +135,9 @@ pub(crate) struct Events {
 pub(crate) struct Config {
     pub(crate) cni_network: String,
     pub(crate) sets: Vec<RangeSet>,
-    /// Whether the sets are those of pools, of which not every range is open.
+    /// True if the sets are those of pools, of which not every range is open.
     pub(crate) is_pooled: bool,
-    /// Whether the pools say whom they are for.
+    /// True if the pools say whom they are for.
     pub(crate) is_auto: bool,
     pub(crate) order: Order,
     pub(crate) cooldown: Cooldown,
@@ -161,24 +161,24 @@ pub(crate) struct Plan {
     /// One turn in so many lets a little time pass.
     pub(crate) pace: u64,
     pub(crate) grace_s: u64,
-    /// How many seconds an orphan must have been seen.
+    /// The seconds that an orphan must have been seen.
     pub(crate) orphan_grace_s: u64,
-    /// How many of 100 operations are passes of the reconciler, and how many are GCs.
+    /// Passes of the reconciler in 100 operations, and GCs in 100.
     pub(crate) passes: u64,
     pub(crate) collections: u64,
-    /// How many of 100 sandboxes request an address.
+    /// Sandboxes in 100 that request an address.
     pub(crate) requests: u64,
-    /// Pages are full but for what the ranges hand out.
+    /// Pages are full, except for addresses that the ranges hand out.
     pub(crate) full_pages: bool,
     /// The second reconciler is of another cluster.
     pub(crate) rogue: bool,
-    /// How nodes share names, two at a time.
+    /// The names that nodes share, two at a time.
     pub(crate) twins: Twins,
-    /// By what the store lets leases live longer.
+    /// The rules by which the store lets leases live longer.
     pub(crate) leases: LeaseRules,
 }
 
-/// How nodes share names.
+/// The names that nodes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Twins {
     /// Not at all.
@@ -225,7 +225,7 @@ impl Plan {
         limits::ADD_DEADLINE + life + Duration::from_secs(1)
     }
 
-    /// Changes the plan so that it has what its kind of world is about.
+    /// Changes the plan to suit its kind of world.
     fn suit(&mut self, theme: Theme, chance: &Chance) {
         match theme {
             Theme::Mixed => {}
@@ -419,7 +419,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
     }
 }
 
-/// As long as what [`limits::LEASES`] allows.
+/// Rules that prolong leases by as much as [`limits::LEASES`] allows.
 fn leases(chance: &Chance) -> LeaseRules {
     let election_timeout = Duration::from_secs(*chance.pick(&[1, 1, 20, 50]));
     let (others, late) = *chance.pick(&[

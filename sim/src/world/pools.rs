@@ -1,5 +1,5 @@
-//! Pools that change while runs are under way. Whatever they had read, no address is given that no pool which is named,
-//! or which is for the pod, gives at that moment.
+//! Pools that change while runs are under way. Whatever the runs had read, an address is given only if a pool gives it
+//! at that moment that is named, or that is for the pod.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ const NAMED: &str = "storage";
 /// The pools that `auto` chooses from. Each has one of the ranges.
 const CHOSEN: [&str; 2] = ["left", "right"];
 
-/// What a sandbox of this configuration asks of the pools.
+/// The wish of a sandbox of this configuration for pools.
 pub(crate) fn wanted(config: &Config, request: Option<IpAddr>) -> PoolsWanted {
     let element = if config.is_auto { PoolElement::auto() } else { PoolElement::of(vec![checked(NAMED)]) };
     let requests = request.into_iter().collect();
@@ -116,7 +116,7 @@ impl World<'_> {
         pools.flat_map(|pool| pool.open_ranges(&[]).unwrap_or_default()).collect()
     }
 
-    /// What a transaction newly gives to a sandbox, and the pool does not give now.
+    /// An address that a transaction newly gives to a sandbox, and that no pool gives now.
     pub(crate) fn takes_closed(&self, txn: &Txn) -> Option<String> {
         if !self.plan.configs.iter().any(|config| config.is_pooled) {
             return None;

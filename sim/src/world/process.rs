@@ -17,7 +17,7 @@ use metes_reconciler::pass::PassError;
 
 use super::ids::{ProcessId, SandboxId};
 
-/// What a process is.
+/// The work of a process.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     Add { sandbox: SandboxId, start: RunStart },
@@ -55,7 +55,7 @@ impl Work {
     }
 }
 
-/// How a process has ended.
+/// The end of a process.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Added(Result<AddDone, Error>),
@@ -65,9 +65,9 @@ pub(crate) enum Outcome {
     Passed(Result<(), PassError>),
     Repaired(Result<(), Failure>),
     Released,
-    /// Whether the address is set aside.
+    /// True if the address is set aside.
     Held(bool),
-    /// How many frees are left in a node's spool.
+    /// The number of frees left in a node's spool.
     Drained(usize),
 }
 
@@ -79,12 +79,12 @@ pub(crate) struct Process {
     pub(crate) node: Option<usize>,
     future: Pin<Box<dyn Future<Output = ()>>>,
     waker: Waker,
-    /// How often it was polled.
+    /// The number of polls.
     pub(crate) steps: u32,
     pub(crate) crash_at: Option<u32>,
     pub(crate) pause_at: Option<(u32, Duration)>,
     pub(crate) forsaken_at: Option<u32>,
-    /// Until when it stands still, by the world's clock.
+    /// The end of its pause, by the world's clock.
     pub(crate) paused: Option<Duration>,
     pub(crate) is_awaited: Rc<Cell<bool>>,
     /// It could go on, but stands still.

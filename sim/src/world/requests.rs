@@ -1,4 +1,4 @@
-//! What becomes of a request: it is sent, applied and answered, and each of these may happen late or never.
+//! The fates of a request: it is sent, applied and answered, and each of these may happen late or never.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::tree::Changes;
 use super::wire::{Answer, Ask, AskId, Sent, WatchId};
 use crate::mutant::Guard;
 
-/// What may happen next.
+/// A step that may happen next.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A request arrives.
@@ -24,16 +24,16 @@ pub(crate) enum Step {
     /// An answer arrives.
     Answer {
         id: AskId,
-        /// When the process that asked stops waiting, and what it is told then.
+        /// The time at which the process that asked stops waiting, and the answer that it gets then.
         give_up: Instant,
         failed: Answer,
         answer: Answer,
-        /// The process that is told what became of its commit.
+        /// The process that learns the outcome of its commit from the answer.
         settles: Option<ProcessId>,
     },
     /// A watch shows its next event.
     Show(WatchId),
-    /// A watch ends, whatever it has not shown yet.
+    /// A watch ends, with or without events left to show.
     EndWatch(WatchId),
 }
 
@@ -48,7 +48,7 @@ impl Step {
         }
     }
 
-    /// Who has sent a request that is on its way.
+    /// The process that has sent a request that is on its way.
     pub(crate) fn sender(&self) -> Option<ProcessId> {
         if let Step::Apply(request) = self { Some(request.sent.process) } else { None }
     }
@@ -67,7 +67,7 @@ impl Step {
         }
     }
 
-    /// Whether its process has found out that it did not take effect.
+    /// True if its process has found out that it did not take effect.
     pub(crate) fn is_settled(&self) -> bool {
         matches!(self, Step::Apply(request) if request.is_settled)
     }
@@ -78,12 +78,12 @@ impl Step {
 pub(crate) struct Request {
     pub(crate) sent: Sent,
     pub(crate) work: Option<Work>,
-    /// When its sender gives it up.
+    /// The time at which its sender gives it up.
     give_up: Instant,
     fate: Fate,
     /// Its process has found out that it did not take effect, and goes on from there.
     is_settled: bool,
-    /// What the node of its process knew of the store when it was sent, where that is judged.
+    /// The store as the node of its process knew it when it was sent, where that is judged.
     known: Option<HighWater>,
 }
 
@@ -103,7 +103,7 @@ enum Fate {
 }
 
 impl World<'_> {
-    /// Takes a request that was just made, and decides what becomes of it.
+    /// Takes a request that was just made, and decides its fate.
     pub(crate) fn receive(&mut self, sent: Sent) {
         let work = self.processes.iter().find(|process| process.id == sent.process).map(|p| p.work.clone());
         let mut sent = sent;
@@ -154,7 +154,7 @@ impl World<'_> {
             Fate::Slow(delay(chance))
         } else if matches!(sent.ask, Ask::Txn(_))
             && !writes
-            // The answer of a CHECK says what it has read, and promises nothing more.
+            // The answer of a CHECK tells its reads, and promises nothing more.
             && !matches!(work, Some(Work::Check { .. }))
             // A read that settles an outcome is linearizable, and no compare follows it.
             && !is_settling
@@ -269,7 +269,7 @@ impl World<'_> {
                                 txn.step
                             ));
                         }
-                        // The process that has given it up knows nothing of what it did.
+                        // A process that has given it up knows nothing of its effect.
                         if *fate != Fate::Late {
                             self.note_seen(txn, reply, process);
                         }
@@ -317,7 +317,7 @@ impl World<'_> {
         Ok(answer)
     }
 
-    /// Judges what has changed in the store, and lets watches know.
+    /// Judges the changes of the store, and lets watches know.
     pub(crate) fn follow(&mut self) -> Result<(), String> {
         if self.model.revision() == self.watched {
             return Ok(());
@@ -336,7 +336,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// A process has found out what became of its commits: from now on none that is still on its way may take effect.
+    /// A process has settled its commits: from now on none that is still on its way may take effect.
     pub(crate) fn settled(&mut self, process: ProcessId) {
         let held = self.held.iter_mut().map(|(_, step)| step);
         for step in self.steps.iter_mut().chain(held) {
@@ -397,18 +397,18 @@ impl World<'_> {
         }
     }
 
-    /// Whether a process was told that there is no space.
+    /// True if a process was told that there is no space.
     pub(crate) fn lacked_space(&self, id: ProcessId) -> bool {
         self.without_space.contains(&id)
     }
 
-    /// The processes that are under way, with what they do.
+    /// The process of this id, if it is under way.
     pub(crate) fn process(&self, id: ProcessId) -> Option<&super::process::Process> {
         self.processes.iter().find(|process| process.id == id)
     }
 }
 
-/// How long a message is on its way: from almost no time to longer than any lease.
+/// The time that a message is on its way: from almost none to longer than any lease.
 pub(crate) fn delay(chance: &crate::chance::Chance) -> Duration {
     let millis = match chance.below(10) {
         0..4 => chance.between(0, 50),

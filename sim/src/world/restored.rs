@@ -1,4 +1,4 @@
-//! A store that goes back to a snapshot, with and without a raised revision, and what its nodes know then.
+//! A store that goes back to a snapshot, with and without a raised revision, and the knowledge of its nodes then.
 //!
 //! Other nodes may use it beyond every revision that a node has seen, before that node comes back. The node's own key
 //! tells it all the same.
@@ -30,7 +30,7 @@ impl World<'_> {
         }
     }
 
-    /// The old store has stopped: what was on its way there is lost.
+    /// The old store has stopped: all requests on their way there are lost.
     fn restore(&mut self, (model, tree): (crate::store::Model, super::tree::Tree)) -> Result<(), String> {
         self.count("restored");
         let bump = *self.chance.pick(&[0, 0, 1_000]);
@@ -61,7 +61,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Whether Kubernetes has no such node just now. No container runs on such a node.
+    /// True if Kubernetes has no such node just now. No container runs on such a node.
     pub(crate) fn is_absent(&self, node: &Node) -> bool {
         let turn = self.shared.now().as_millis() / 64;
         let runs_none = || {
@@ -71,7 +71,7 @@ impl World<'_> {
         self.plan.theme == Theme::Restored && (turn + node.number as u128).is_multiple_of(3) && runs_none()
     }
 
-    /// What the node of a process knows of the store, where that is judged.
+    /// The store as the node of a process knows it, where that is judged.
     pub(crate) fn known_to(&self, process: ProcessId) -> Option<HighWater> {
         if self.plan.theme != Theme::Restored || self.is_healing {
             return None;
@@ -80,8 +80,9 @@ impl World<'_> {
         Some(self.nodes[node].mark().read()?.seen)
     }
 
-    /// What the node of a process knows, where its request is judged by that. An accusation is, if the node's key is
-    /// the evidence. Where the store's revision is, no compare tells one copy of a store from another.
+    /// The store as the node of a process knows it, where its request is judged by that. An accusation is, if the
+    /// node's key is the evidence. If the store's revision is the evidence, no compare tells one copy of a store from
+    /// another.
     pub(crate) fn known_at(&self, sent: &Sent) -> Option<HighWater> {
         let is_judged = match &sent.ask {
             Ask::Txn(txn) if txn.step == "suspect" => {
@@ -92,7 +93,7 @@ impl World<'_> {
         self.known_to(sent.process).filter(|_| is_judged)
     }
 
-    /// Whether the store as it is now contradicts that, by what it says of itself and of the node.
+    /// True if the present store contradicts that, by its meta and by the node's key.
     fn contradicts(&self, known: &HighWater) -> bool {
         // A commit compares no revision of the store; its answer is judged by that.
         known.contradicts(self.tree.meta.as_ref(), i64::MAX) || self.older_key(known).is_some()
@@ -112,9 +113,9 @@ impl World<'_> {
         entry.and_then(|entry| Forgotten::decode(&entry.value).ok()).map_or(0, |forgotten| forgotten.revision)
     }
 
-    /// No commit of an ADD takes effect in a store that its node knows otherwise. Where the node's own key tells that,
-    /// an ADD frees nothing there either, and no run of the node destroys the evidence by putting the key. Where the
-    /// key was the evidence, and is not any more, nobody accuses the store. `known` is what the node knew when the
+    /// No commit of an ADD takes effect in a store that its node knows otherwise. If the node's own key tells that, an
+    /// ADD frees nothing there either, and no run of the node destroys the evidence by putting the key. If the key was
+    /// the evidence, and is not any more, nobody accuses the store. `known` is the store as the node knew it when the
     /// transaction was sent.
     pub(crate) fn forgets(&self, known: Option<&HighWater>, txn: &Txn) -> Option<String> {
         let known = known?;
@@ -126,7 +127,7 @@ impl World<'_> {
         let is_record = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Owner(_)));
         let older = self.older_key(known);
         if txn.step == "suspect" {
-            // Where a pass has deleted the key, the store's revision may tell it.
+            // If a pass has deleted the key, the store's revision may tell it.
             let own = self.tree.meta.as_ref().and_then(|meta| known.key_in(meta));
             let tells = own.is_some_and(|own| self.model.entry(own.name.as_bytes()).is_some());
             let is_wrong = tells && older.is_none() && puts(&|key| *key == keys.meta());
@@ -156,7 +157,7 @@ impl World<'_> {
         }
     }
 
-    /// Whether a DEL that has freed should have stayed in the spool.
+    /// True if a DEL that has freed should have stayed in the spool.
     pub(crate) fn forgets_to_spool(&self, process: ProcessId) -> bool {
         let is_del = matches!(self.process(process).map(|process| &process.work), Some(Work::Del { .. }));
         is_del

@@ -14,13 +14,12 @@ use super::{CLUSTER, World, checked};
 use crate::mutant::{Guard, Kind};
 use crate::store::with_nested;
 
-/// Whether a transaction is a commit of an ADD.
 fn is_commit_of_add(txn: &Txn) -> bool {
     matches!(txn.step, "commit" | "commit-first")
 }
 
 impl World<'_> {
-    /// Whether a request that is sent should come late: after the lease that it relies on.
+    /// True if a request that is sent should come late: after the lease that it relies on.
     pub(crate) fn strikes_with_delay(&self, sent: &Sent) -> bool {
         let Some(guard) = self.setup.target else { return false };
         let Ask::Txn(txn) = &sent.ask else { return false };
@@ -32,7 +31,7 @@ impl World<'_> {
             && self.chance.one_in(2)
     }
 
-    /// Whether an answer should come slowly: that of an ADD, so that its DEL overtakes it and relies on its tombstone;
+    /// True if an answer should come slowly: that of an ADD, so that its DEL overtakes it and relies on its tombstone;
     /// or that of a DEL which leaves the queue for want of time.
     pub(crate) fn strikes_with_pause(&self, work: &Work) -> bool {
         let Some(Guard { step, kind: Kind::Put, class: "tombstone" }) = self.setup.target else {
@@ -46,7 +45,7 @@ impl World<'_> {
         is_meant && !self.is_healing && self.chance.one_in(4)
     }
 
-    /// Changes what a transaction on its way relies on, as chance decides.
+    /// Changes a key that a transaction on its way relies on, as chance decides.
     pub(crate) fn strike(&mut self) -> Result<(), String> {
         let Some(guard) = self.setup.target else { return Ok(()) };
         if guard == Guard::LONG_FENCE {
@@ -139,7 +138,7 @@ impl World<'_> {
         self.by_hand(vec![Op::Put(key.to_vec(), Tombstone::new(start).encode(), None)])
     }
 
-    /// Somebody else makes the first meta and allocates nothing, as whoever defines a pool or begins a migration does.
+    /// Somebody else makes the first meta and allocates nothing, as one who defines a pool or begins a migration does.
     fn found_by_hand(&mut self) -> Result<(), String> {
         if self.tree.meta.is_some() || self.tree.has_allocations() {
             return Ok(());
@@ -206,7 +205,7 @@ impl World<'_> {
         };
         let own = keys.owner(&owner);
         let held = vec![Held::new(address.ip(), Some(network))];
-        // Of a pod that is gone, so that a pass will free it.
+        // Its pod is gone, so that a pass will free it.
         let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: Some(checked("u-restored")) };
         let labels = Labels { pod, cni_network: "one".into() };
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());

@@ -1,5 +1,5 @@
-//! What the store holds, decoded and kept up to date key by key. After every revision the invariants of the design are
-//! judged for what that revision has changed.
+//! The content of the store, decoded and kept up to date key by key. After every revision the invariants of the design
+//! are judged for the changes of that revision.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,7 +41,7 @@ pub(crate) struct OwnerChange {
     pub(crate) after: Option<Owned>,
 }
 
-/// What one or more revisions have changed, for those who judge it.
+/// The changes of one or more revisions, for their judges.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) owners: Vec<OwnerChange>,
@@ -60,27 +60,27 @@ pub(crate) struct Tree {
     tombstones: HashMap<Owner, RunStart>,
     identities: BTreeMap<ClusterName, Vec<u8>>,
     pub(crate) meta: Option<Meta>,
-    /// Who leads, by cluster.
+    /// The leader of each cluster.
     pub(crate) leads: BTreeMap<ClusterName, String>,
-    /// Who lists an address.
+    /// The owner that lists each address.
     listed: BTreeMap<Place, Owner>,
-    /// What was changed with other tools: nothing is expected of it any more.
+    /// The bits that were changed with other tools: nothing is expected of them any more.
     pub(crate) spoilt_bits: BTreeSet<Place>,
     /// The addresses whose bits were ever cleared with other tools.
     pub(crate) cleared_by_hand: BTreeSet<Place>,
     pub(crate) spoilt_owners: BTreeSet<Owner>,
-    /// The index entries that were ever deleted with other tools: who comes late does not find a younger owner there.
+    /// The index entries that were ever deleted with other tools: a late ADD does not find a younger owner there.
     dropped_indexes: BTreeSet<PodInterface>,
     /// The owners whose entry a younger one has taken though they hold something: the ADD of a container that was
-    /// deleted before frees nobody. Where that younger one is gone, its entry is, and who comes late finds none.
+    /// deleted before frees nobody. If that younger one is gone, its entry is, and a late ADD finds none.
     passed_over: BTreeSet<(PodInterface, Owner)>,
-    /// Whether what changes now is changed with other tools.
+    /// True while a change is one with other tools.
     pub(crate) is_by_hand: bool,
     /// The revision up to which the store was looked at.
     revision: i64,
 }
 
-/// What is to be judged when all changes of a revision are known.
+/// The parts of the store to judge when all changes of a revision are known.
 #[derive(Default)]
 struct Touched {
     places: BTreeSet<Place>,
@@ -94,12 +94,12 @@ impl Tree {
         Self { revision: 1, ..Self::default() }
     }
 
-    /// The store has gone back to what this was taken from, at this revision now.
+    /// The store has gone back to the one that this was taken from, at this revision now.
     pub(crate) fn goes_on_at(&mut self, revision: i64) {
         self.revision = revision;
     }
 
-    /// Takes over what has changed and judges it.
+    /// Takes over the changes and judges them.
     pub(crate) fn follow(&mut self, model: &Model, keys: &Keys, changes: &mut Changes) -> Result<(), String> {
         if model.revision() == self.revision {
             return Ok(());
@@ -331,18 +331,18 @@ impl Tree {
         touched.indexes.iter().try_for_each(|id| self.judge_index(id))
     }
 
-    /// Whether a tombstone of an owner stands.
+    /// True if a tombstone of the owner stands.
     pub(crate) fn is_buried(&self, owner: &Owner) -> bool {
         self.tombstones.contains_key(owner)
     }
 
-    /// Nothing is expected any more of what an owner holds.
+    /// Nothing is expected any more of the addresses of an owner.
     pub(crate) fn spoil(&mut self, owner: &Owner) {
         self.listed.retain(|_, lister| lister != owner);
         self.spoilt_owners.insert(owner.clone());
     }
 
-    /// Every reservation has its bit and an owner that lists it. What an owner lists is reserved for it.
+    /// Every reservation has its bit and an owner that lists it. Every address that an owner lists is reserved for it.
     fn judge_place(&self, place: &Place) -> Result<(), String> {
         let (network, address) = place;
         if self.cooling.contains(place)
@@ -388,7 +388,7 @@ impl Tree {
         self.pages.get(&(network.clone(), address.page())).is_some_and(|bits| bits.get(address.bit()))
     }
 
-    /// What is reserved in a page has its bit. A summary calls the page full only if it is.
+    /// Every reserved address of a page has its bit. A summary calls the page full only if it is.
     fn judge_page(&self, network: &NetworkName, page: Page) -> Result<(), String> {
         let of_page = (network.clone(), page.first())..=(network.clone(), page.last());
         let cooling = self.cooling.range(of_page.clone());
@@ -458,7 +458,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether any allocation exists.
+    /// True if any allocation exists.
     pub(crate) fn has_allocations(&self) -> bool {
         !(self.owners.is_empty()
             && self.reservations.is_empty()
@@ -466,7 +466,7 @@ impl Tree {
             && self.pages.is_empty())
     }
 
-    /// Whether writers of this program may commit.
+    /// True if writers of this program may commit.
     pub(crate) fn is_in_service(&self) -> bool {
         self.meta
             .as_ref()

@@ -1,4 +1,4 @@
-//! What the callers know: which sandboxes there are, what each ADD has answered, and when each DEL began. The store is
+//! The knowledge of the callers: the sandboxes, the answer of each ADD, and the beginning of each DEL. The store is
 //! judged by this.
 
 use std::collections::{HashMap, HashSet};
@@ -9,7 +9,7 @@ use metes::pool::record::{Held, Owner, OwnerRecord, RunStart};
 use super::ids::{ProcessId, SandboxId};
 use super::tree::{Owned, OwnerChange, words};
 
-/// What ADD answered, and the container uses.
+/// The answer of an ADD, which the container uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     pub(crate) held: Vec<Held>,
@@ -17,7 +17,7 @@ pub(crate) struct Live {
     pub(crate) order: u64,
 }
 
-/// What the ADDs of a sandbox ask for.
+/// The request of the ADDs of a sandbox.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asks {
     pub(crate) config: usize,
@@ -51,7 +51,8 @@ pub(crate) struct Sandbox {
     failed: HashSet<RunStart>,
     /// The order of the youngest DEL that is left in the spool.
     pub(crate) spooled: u64,
-    /// Starts whose ADD has failed and has left a DEL in the spool, of what that very run may have been given.
+    /// Starts whose ADD has failed and has left a DEL in the spool, for the addresses that that very run may have been
+    /// given.
     pub(crate) given_back: HashSet<RunStart>,
     /// The start that the present record was created with.
     creator: Option<RunStart>,
@@ -62,10 +63,10 @@ pub(crate) struct Sandbox {
 #[derive(Debug, Default)]
 pub(crate) struct Truth {
     pub(crate) sandboxes: Vec<Sandbox>,
-    /// By owner and node: two machines may go by one name.
+    /// By owner and node, because two machines may go by one name.
     by_owner: HashMap<(Owner, usize), SandboxId>,
     youngest: HashMap<Owner, SandboxId>,
-    /// Which node each boot is of.
+    /// The node of each boot.
     boots: HashMap<String, usize>,
     /// Owners that sandboxes of two machines have had.
     shared: HashSet<Owner>,
@@ -77,7 +78,7 @@ pub(crate) struct Truth {
     pub(crate) fenced: Duration,
     /// A new leader has prolonged leases: fences last longer.
     pub(crate) leases_prolonged: bool,
-    /// When the store last went back.
+    /// The time at which the store went back last.
     pub(crate) restored_at: Duration,
     /// Owners whose records were written with other tools: an ADD cannot know whether another run has answered with
     /// such a record since.
@@ -138,7 +139,7 @@ impl Truth {
         start.and_then(|start| self.starts.get(start)).map_or(0, |(order, _)| *order)
     }
 
-    /// From now on the sandbox may lose what it holds.
+    /// From now on the sandbox may lose its addresses.
     pub(crate) fn end(&mut self, id: SandboxId) {
         let sandbox = &mut self.sandboxes[id];
         sandbox.live = None;

@@ -17,7 +17,7 @@ use super::wire::Answer;
 const LONG: Duration = Duration::from_secs(100);
 
 impl World<'_> {
-    /// Whether all that is under way waits for its time.
+    /// True if all that is under way waits for its time.
     pub(crate) fn is_quiet(&self) -> bool {
         self.processes.is_empty() && self.steps.is_empty()
     }
@@ -44,7 +44,7 @@ impl World<'_> {
         self.take(step)
     }
 
-    /// How much time passes: mostly less than a process waits for, and now and then more.
+    /// A span of time: mostly less than a process waits for, and now and then more.
     fn a_little_time(&mut self) -> Duration {
         if !self.is_healing && self.chance.happens(self.plan.events.long_time) {
             self.count("long time");
@@ -152,7 +152,7 @@ impl World<'_> {
         self.heard(id, &work, is_awaited, outcome)
     }
 
-    /// Nothing can happen now: waits for what comes first, a timer of a process or of the world.
+    /// Nothing can happen now: waits for the next timer of a process or of the world.
     async fn wait(&mut self) -> Result<(), String> {
         let now = self.now();
         let pauses = self.processes.iter().filter_map(|process| process.paused);
@@ -175,7 +175,7 @@ impl World<'_> {
         self.time_has_passed()
     }
 
-    /// Leases end, pauses end, and what was held back until now may happen.
+    /// Leases end, pauses end, and steps that were held back until now may happen.
     pub(crate) fn time_has_passed(&mut self) -> Result<(), String> {
         let now = self.now();
         let passed = now - self.passed;
@@ -205,7 +205,7 @@ impl World<'_> {
         self.end_what_is_over()
     }
 
-    /// Does what was chosen.
+    /// Does a step.
     fn take(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Apply(request) => self.apply(request),

@@ -15,7 +15,7 @@ use super::wire::WatchId;
 pub(crate) struct OpenWatch {
     id: WatchId,
     keys: Vec<Bytes>,
-    /// What it will show.
+    /// The events that it will show.
     pending: VecDeque<Event>,
     fate: WatchFate,
 }
@@ -90,7 +90,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets all watches know what has changed since this was called last.
+    /// Lets all watches know of the changes since the last call.
     pub(crate) fn serve_watches(&mut self) {
         let since = std::mem::replace(&mut self.watched, self.model.revision());
         let Self { watches, wire, .. } = self;

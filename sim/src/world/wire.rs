@@ -1,6 +1,6 @@
-//! What connects the processes of a world with its store and its cluster.
+//! The wire that connects the processes of a world with its store and its cluster.
 //!
-//! A process asks, and its future waits until the world has answered; in between the world decides what becomes of the
+//! A process asks, and its future waits until the world has answered; in between the world decides the fate of the
 //! request. Nothing else is shared between the processes and the world.
 
 use std::cell::RefCell;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use super::ids::ProcessId;
 use super::process::Outcome;
 
-/// What a process asks for.
+/// The requests of a process.
 #[derive(Debug, Clone)]
 pub(crate) enum Ask {
     Txn(Txn),
@@ -36,7 +36,7 @@ pub(crate) enum Ask {
     Pod(String),
 }
 
-/// The answer to what a process asked for.
+/// The answer to a request of a process.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Reply(Result<Reply, Failure>),
@@ -73,7 +73,7 @@ impl Ask {
         matches!(self, Ask::ClusterUid | Ask::Pods(_) | Ask::Nodes | Ask::Pod(_))
     }
 
-    /// Whether it changes the store.
+    /// True if it changes the store.
     pub(crate) fn writes(&self) -> bool {
         match self {
             Ask::Txn(txn) => !txn.only_reads(),
@@ -150,7 +150,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Whether there was anybody to hear it.
+    /// Sets the state and takes the waker, if there is one. None if nobody is there to hear it.
     fn tell(&mut self, index: usize, use_number: u64, state: T) -> Option<Option<Waker>> {
         let slot = self.of(index, use_number)?;
         slot.state = Some(state);
@@ -158,7 +158,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// The requests and watches that processes wait for, and what they have reported.
+/// The requests and watches that processes wait for, and the outcomes that they have reported.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     asks: RefCell<Slots<Answer>>,
@@ -173,7 +173,7 @@ impl Wire {
         into.append(&mut self.sent.borrow_mut());
     }
 
-    /// What was reported since it was called last.
+    /// The outcomes that were reported since the last call.
     pub(crate) fn take_reported(&self) -> Vec<(ProcessId, Outcome)> {
         std::mem::take(&mut self.reported.borrow_mut())
     }
@@ -183,7 +183,7 @@ impl Wire {
         self.reported.borrow_mut().push((process, outcome));
     }
 
-    /// Whether anybody waits for the answer.
+    /// True if anybody waits for the answer.
     pub(crate) fn is_awaited(&self, id: AskId) -> bool {
         self.asks.borrow_mut().of(id.0, id.1).is_some()
     }
@@ -202,7 +202,7 @@ impl Wire {
         WatchId(index, use_number)
     }
 
-    /// Whether somebody still has the watch.
+    /// True if somebody still has the watch.
     pub(crate) fn is_watched(&self, id: WatchId) -> bool {
         self.watches.borrow_mut().of(id.0, id.1).is_some()
     }

@@ -1,4 +1,4 @@
-//! The real code, as processes: what `main` does around each verb, less what it reads from its environment.
+//! The real code, as processes: the work of `main` around each verb, apart from reads of its environment.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -43,19 +43,19 @@ use super::wire::{Line, Wire};
 /// A process before it begins.
 pub(crate) type Future_ = Pin<Box<dyn Future<Output = ()>>>;
 
-/// For how long a reconciler leads if it does not renew its lead.
+/// The time that a reconciler leads if it does not renew its lead.
 const LEAD: Duration = Duration::from_secs(4);
-/// How long a pass may take.
+/// The longest time of a pass.
 const PASS_MAX: Duration = Duration::from_secs(60);
 
-/// What all processes of a world share.
+/// The part that all processes of a world share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) cluster: ClusterName,
     pub(crate) wire: Rc<Wire>,
     pub(crate) start: Instant,
-    /// For how long hosts were suspended: their monotonic clocks stood still, all others went on.
+    /// The time that hosts were suspended: their monotonic clocks stood still, all others went on.
     pub(crate) suspended: Cell<Duration>,
     /// Counts up, so that no two starts are the same.
     pub(crate) ticks: Cell<u64>,
@@ -84,7 +84,7 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// What the node's runs leave to each other; there is one store.
+    /// The state that the node's runs leave to each other; there is one store.
     pub(crate) fn state(&self) -> NodeState {
         let (identity, folder) = (self.identity.clone(), self.folder.clone());
         NodeState { identity, folder, endpoints: Vec::new(), all: None }
@@ -98,7 +98,7 @@ impl Boot {
     }
 }
 
-/// What every run of the plugin is given.
+/// The input of every run of the plugin.
 pub(crate) struct Begun {
     pub(crate) shared: Rc<Shared>,
     pub(crate) boot: Boot,
@@ -108,8 +108,8 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// Calls `verb` with a run that must be over after `limit`. If `verb` returns true, what others have spooled is
-    /// carried out afterwards.
+    /// Calls `verb` with a run that must be over after `limit`. If `verb` returns true, the DELs that others have
+    /// spooled are carried out afterwards.
     fn run(
         self,
         limit: Duration,
@@ -188,7 +188,7 @@ impl Begun {
         })
     }
 
-    /// Carries out what is left in the spool.
+    /// Carries out the DELs that are left in the spool.
     pub(crate) fn drain(self) -> Future_ {
         let process = self.process;
         self.run(limits::GC_DEADLINE, async move |run, wire| {
@@ -248,7 +248,7 @@ pub(crate) fn accept(shared: Rc<Shared>, process: ProcessId) -> Future_ {
     })
 }
 
-/// What `metes-reconciler adopt` does with the store, when it knows what running pods use.
+/// The work of `metes-reconciler adopt` on the store, once it knows the addresses that running pods use.
 pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
@@ -267,7 +267,8 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
     })
 }
 
-/// What `metes-reconciler import` does with the store when it knows what pods use. `by_hand`: a person ends the pause.
+/// The work of `metes-reconciler import` on the store, once it knows the addresses that pods use. `by_hand`: a person
+/// ends the pause.
 pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>, by_hand: bool) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
@@ -330,7 +331,7 @@ pub(crate) fn hold(shared: Rc<Shared>, process: ProcessId, request: HoldRequest)
     Box::pin(async move {
         let line = shared.line(process);
         let session = Session { kv: &line, keys: &shared.keys, until };
-        let policy = Policy::of_holds(request.hold.seconds.map(Duration::from_secs), until);
+        let policy = Policy::hold(request.hold.seconds.map(Duration::from_secs), until);
         let held = Driver::new(session, policy).run(&mut Holding::new(&request, &shared.keys)).await;
         shared.wire.report(process, Outcome::Held(held.is_ok()));
     })

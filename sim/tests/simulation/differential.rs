@@ -20,13 +20,13 @@ use generate::{Random, Space};
 use pair::{LONG, Pair};
 use support::{Etcd, in_parallel, wait_for};
 
-/// As many servers are asked at the same time.
+/// The number of servers that are asked at the same time.
 const SERVERS: usize = 3;
 const SEQUENCES: usize = 2_000;
 const STEPS: usize = 20;
-/// Of every kind of answer there must be so many, or the sequences prove less than they should.
+/// The least number of answers of every kind, or the sequences prove less than they should.
 const OF_EACH_KIND: usize = 40;
-/// For what the server does by itself.
+/// The time for etcd's own work.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
 /// Another seed makes other sequences.
@@ -88,7 +88,7 @@ impl Sequence {
 
     fn step(&mut self, pair: &mut Pair) {
         let Self { random, space, .. } = self;
-        // Whether it is done or refused, the model does the same: that is all that counts.
+        // Done or refused: all that counts is that the model does the same.
         match random.below(100) {
             0..8 => {
                 let lease = if random.chance(80) { space.next_lease() } else { space.some_lease(random) };
@@ -126,7 +126,7 @@ impl Sequence {
     }
 }
 
-/// Those of one key come in order; etcd gives no order to what different watches show of one revision.
+/// Events of one key come in order; etcd gives no order to events of one revision in different watches.
 #[test]
 fn watches_show_what_happens_as_in_etcd() {
     let mut pair = Pair::new(Etcd::start());
@@ -213,7 +213,7 @@ fn compare_ends(
     let before = pair.model.revision();
     let lease_of: BTreeMap<Bytes, LeaseId> =
         pair.model.entries().map(|(key, record)| (key.to_vec(), LeaseId(record.lease))).collect();
-    // In the model all were granted at the same time: each ends when its time is over, and not before.
+    // The model has granted all at the same time: each ends when its time is over, and not before.
     let moment = Duration::from_nanos(1);
     let mut ended = 0;
     for ttl in [Duration::from_secs(2)].into_iter().chain(short_ttls) {
@@ -245,7 +245,7 @@ fn compare_ends(
     assert_eq!(all(groups), all(modelled));
 
     for (lease, ttl) in leases {
-        // Those without keys may end a little later than the last that had some.
+        // Leases without keys may end a little later than the last that had some.
         if *ttl < LONG {
             wait_for("a lease to end", WAIT_MAX, || {
                 pair.real_age(*lease).map_or(Ok(()), |age| Err(format!("{age:?}")))
@@ -305,7 +305,7 @@ fn a_new_leader_spreads_many_leases_as_in_etcd() {
         leases.iter().chain([&alone]).map(|lease| pair.model.lease_rest(*lease).expect("it lives")).collect();
     real.sort_unstable();
     model.sort_unstable();
-    // What is left is told without the fraction of a second, and the moment of the election is not known.
+    // The rest of a lease is told without the fraction of a second, and the moment of the election is not known.
     let [first, second] = [&real, &model].map(|ends| ends[0]);
     for (real, model) in real.iter().zip(&model) {
         let [real, model] = [*real - first, *model - second];
@@ -379,7 +379,7 @@ fn fill(pair: &mut Pair) {
 
 /// A value of which etcd's file has one in each page of 4 kB: the file grows by much more than etcd reckons.
 const FILLER: usize = 2100;
-/// What etcd reckons for it: 256 bytes, and key and value.
+/// The size that etcd reckons for it: 256 bytes, and key and value.
 const RECKONED: u64 = 256 + 13 + FILLER as u64;
 
 /// One write of as many values as fit, or of `most`.
@@ -403,7 +403,7 @@ fn settled_size(pair: &mut Pair) -> u64 {
     pair.real(async |client| client.status().await).db_size() as u64
 }
 
-/// Deletes what filled the store, gives the space back and disarms the alarm.
+/// Deletes the fillers, gives the space back and disarms the alarm.
 fn empty(pair: &mut Pair) {
     let keys: Vec<Bytes> = fillers(pair).collect();
     for keys in keys.chunks(limits::TXN_OPS) {
@@ -433,7 +433,7 @@ fn what_is_applied_without_space_is_told_as_by_etcd() {
     assert!((0..20).any(|_| applied_late() > 0), "no write was applied and refused");
 }
 
-/// How many writes were applied and refused.
+/// The number of writes that were applied and refused.
 fn applied_late() -> usize {
     let mut pair = small_server();
     // A write as small as will do: all must be there before etcd writes to its file by itself, every 100 ms.
@@ -446,7 +446,7 @@ fn applied_late() -> usize {
     pair.grant(lease, LONG).expect("a lease is granted");
     let key = |number: usize| format!("/storm/{number:05}").into_bytes();
     let txns: Vec<Txn> = (0..100).map(|number| put(&key(number), b"x", None)).collect();
-    // The file has no space for all of this. Until etcd writes to it, it takes what follows for affordable.
+    // The file has no space for all of this. Until etcd writes to it, it takes the next writes for affordable.
     fill_a_bit(&mut pair, last);
     let (answers, grants) = pair.storm(&txns, lease, &leases);
 
@@ -466,7 +466,7 @@ fn applied_late() -> usize {
             late += 1;
         }
         let model = pair.model.txn(&txns[*number]);
-        // What the answer would have been that did not come in time, nobody knows.
+        // The answer that did not come in time stays unknown.
         assert!(model == *answer || matches!(answer, Err(Failure::Unknown(_))), "{answer:?}, not {model:?}");
     }
 

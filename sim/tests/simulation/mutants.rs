@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -11,154 +12,10 @@ use std::process::Command;
 /// nothing of it, and if none of them does, in as many that strike at it and at nothing else.
 const HUNT: [&str; 6] = ["--seeds", "400", "--ops", "60000", "--mutants", "200"];
 
-/// What transactions rely on, by step, kind and key: none may go missing, and who adds one adds it here.
-const GUARDS: [&str; 145] = [
-    "add/Lease/granted",
-    "batch/Absent/cooling",
-    "batch/Absent/ip",
-    "batch/Create/ticket",
-    "batch/Mod/cursor",
-    "batch/Mod/ip",
-    "batch/Mod/owner",
-    "batch/Mod/page",
-    "batch/Mod/pod",
-    "batch/Mod/summary",
-    "batch/Mod/tombstone",
-    "batch/NotOlder/node",
-    "batch/Put/tombstone",
-    "batch/Value/meta",
-    "bury/Mod/tombstone",
-    "bury/Mod/owner",
-    "bury/Put/tombstone",
-    "claim/Absent/ip",
-    "claim/Create/ticket",
-    "claim/Mod/tombstone",
-    "claim/Mod/summary",
-    "claim/Mod/ip",
-    "claim/Mod/owner",
-    "claim/Mod/page",
-    "claim/Mod/pod",
-    "claim/Value/meta",
-    "clear/Absent/cooling",
-    "clear/Absent/ip",
-    "clear/Mod/cooling",
-    "clear/Mod/summary",
-    "clear/Mod/page",
-    "commit/Absent/cooling",
-    "commit/Absent/ip",
-    "commit/Create/ticket",
-    "commit/Empty/nets",
-    "commit/Empty/owners",
-    "commit/Empty/pods",
-    "commit/Lease/fence",
-    "commit/Mod/cursor",
-    "commit/Mod/meta",
-    "commit/Mod/tombstone",
-    "commit/Mod/summary",
-    "commit/Mod/ip",
-    "commit/Mod/owner",
-    "commit/Mod/page",
-    "commit/Mod/pod",
-    "commit/Mod/pool",
-    "commit/Mod/pools",
-    "commit/NotOlder/node",
-    "commit/Put/tombstone",
-    "commit/Value/meta",
-    "commit-first/Absent/ip",
-    "commit-first/Absent/owner",
-    "commit-first/Absent/pod",
-    "commit-first/Absent/tail",
-    "commit-first/Absent/tombstone",
-    "commit-first/Lease/fence",
-    "commit-first/Mod/cursor",
-    "commit-first/Mod/page",
-    "commit-first/Mod/pool",
-    "commit-first/Mod/pools",
-    "commit-first/Mod/summary",
-    "commit-first/NotOlder/node",
-    "commit-first/Value/meta",
-    "delete-stale/Mod/tombstone",
-    "delete-stale/Mod/summary",
-    "delete-stale/Mod/meta",
-    "delete-stale/Mod/page",
-    "free-delete-only/Mod/ip",
-    "free-delete-only/Mod/owner",
-    "free-delete-only/Mod/pod",
-    "free-first/Put/cooling",
-    "free-first/Create/ticket",
-    "free-first/Lease/fence",
-    "free-first/Mod/summary",
-    "free-first/Mod/ip",
-    "free-first/Mod/owner",
-    "free-first/Mod/page",
-    "free-first/Mod/pod",
-    "free-first/NotOlder/node",
-    "free-quick/Mod/tombstone",
-    "free-quick/Mod/ip",
-    "free-quick/Mod/owner",
-    "free-quick/Mod/pod",
-    "free-quick/Put/tombstone",
-    "free/Absent/hold",
-    "free/Create/ticket",
-    "free/Mod/tombstone",
-    "free/Mod/summary",
-    "free/Mod/ip",
-    "free/Mod/owner",
-    "free/Mod/page",
-    "free/Mod/pod",
-    "free/Put/cooling",
-    "free/Put/tombstone",
-    "hold/Absent/ip",
-    "hold/Mod/ip",
-    "hold/Mod/owner",
-    "hold/Mod/page",
-    "hold/Mod/summary",
-    "hold/Value/meta",
-    "pause/Empty/nets",
-    "pause/Empty/owners",
-    "pause/Empty/pods",
-    "pause/Mod/meta",
-    "end-of-queue/Value/tail",
-    "identity/Absent/cluster",
-    "lead/Absent/lead",
-    "lead/Mod/lead",
-    "mark/Identity/machine",
-    "mark/Identity/store",
-    "repair/Absent/cooling",
-    "repair/Absent/ip",
-    "repair/Mod/summary",
-    "repair/Mod/ip",
-    "repair/Mod/meta",
-    "repair/Mod/page",
-    "meta/Mod/meta",
-    "owner/Identity/cluster",
-    "owner/Identity/machine",
-    "own-key/NotOlder/node",
-    "serve/Absent/ip",
-    "serve/Absent/owner",
-    "serve/Absent/pod",
-    "serve/Absent/tombstone",
-    "serve/Create/ticket",
-    "serve/Mod/pool",
-    "serve/Mod/pools",
-    "ticket/Absent/ticket",
-    "settle/Delete/ticket",
-    "settle/Revoke/lease",
-    "signal/Create/ticket",
-    "spool/Identity/machine",
-    "step-down/Mod/lead",
-    "suspect/Mod/meta",
-    "suspect/Older/node",
-    "suspect/Value/meta",
-    "forget/Mod/forgotten",
-    "forget/Mod/node",
-    "found/Empty/nets",
-    "found/Empty/owners",
-    "found/Empty/pods",
-    "found/Mod/meta",
-    "meta/Value/meta",
-    "pause/Value/meta",
-];
+/// All guards that transactions rely on, by step, kind and key, each with the world that noticed its absence in the
+/// last hunt: that world is played first. None may go missing. After a change of the protocol or of the worlds, hack/sim
+/// with [`HUNT`], `--known` and `--keep` writes the file anew: without that the hunt searches, for minutes.
+const GUARDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation/guards.txt");
 
 /// Hardly any world notices this. A free that only deletes is for an etcd without space, and a command that sets the
 /// address aside needs space: etcd must get it between the read and the commit.
@@ -168,13 +25,18 @@ const RARE: [&str; 1] = ["free-delete-only/Absent/hold"];
 fn every_guard_that_is_left_out_is_noticed() {
     let built = || PathBuf::from(env!("CARGO_BIN_EXE_metes-sim"));
     let binary = env::var_os("SIM_BIN").map_or_else(built, PathBuf::from);
-    let output = Command::new(binary).args(HUNT).output().expect("metes-sim can be started");
+    let output =
+        Command::new(binary).args(HUNT).args(["--known", GUARDS]).output().expect("metes-sim can be started");
     let said = String::from_utf8_lossy(&output.stdout);
-    let guards = |how: &str| -> BTreeSet<String> {
-        let lines = said.lines().filter_map(|line| line.strip_prefix(how)?.split_whitespace().next());
-        lines.filter(|guard| !RARE.contains(guard)).map(str::to_owned).collect()
+    let first_words = |text: &str| -> BTreeSet<String> {
+        let words = text.lines().filter_map(|line| line.split_whitespace().next());
+        words.filter(|guard| !RARE.contains(guard)).map(str::to_owned).collect()
+    };
+    let guards = |how| {
+        first_words(&said.lines().filter_map(|line| line.strip_prefix(how)).collect::<Vec<_>>().join("\n"))
     };
     let survivors = guards("survives ");
-    assert!(survivors.is_empty(), "nobody notices that these are left out: {survivors:?}");
-    assert_eq!(guards("noticed "), GUARDS.map(str::to_owned).into(), "the transactions rely on other things");
+    assert!(survivors.is_empty(), "these can be left out, and no world notices: {survivors:?}");
+    let known = fs::read_to_string(GUARDS).expect("the list of guards");
+    assert_eq!(guards("noticed "), first_words(&known), "the transactions rely on other things");
 }

@@ -7,7 +7,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The short form of what is played before a release. Some worlds end before they have used up what they may do.
+/// The short form of the campaign before a release. Some worlds end before they have used up all their operations.
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
@@ -50,7 +50,7 @@ const FAULTS: [&str; 37] = [
     "watch that ends instead of an event",
     "watch that ends later",
 ];
-/// What commits do for others, and what becomes of those who make them. Each must have happened so often.
+/// The events around commits for others, and the fates of their makers. Each must have happened so often.
 const BATCHES: [&str; 6] =
     ["batch", "dropped out", "head died", "served", "turn given", "turn of one that is gone"];
 const OF_EACH: u64 = 50;

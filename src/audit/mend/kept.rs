@@ -1,4 +1,4 @@
-//! The file that keeps what mends delete and replace: lines of JSON. The first one says whose store it is, each other
+//! The file that keeps the keys that mends delete and replace: lines of JSON. The first one names the store, each other
 //! one has a key as it was. Pure.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::store::txn::Entry;
 /// The version of the format that this program writes and reads.
 const FORMAT: u32 = 1;
 
-/// The first line: whose store the keys are of.
+/// The first line: it names the store that the keys are of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heading {
     metes_mended: u32,
@@ -23,26 +23,26 @@ pub struct Heading {
     /// The store's id; none if its meta could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
-    /// When the file was made, RFC 3339 in UTC; for people only.
+    /// The time when the file was made, RFC 3339 in UTC; for people only.
     at: String,
 }
 
 /// A key as it was before a mend deleted or replaced it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptEntry {
-    /// What was found, and mended so.
+    /// The finding that was mended.
     mended: String,
     key: Stored,
     value: Stored,
     mod_revision: i64,
     #[serde(default, skip_serializing_if = "is_zero")]
     lease: i64,
-    /// Whose it was, as far as that is known.
+    /// The owner that had it, as far as that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     owner: Option<Owner>,
 }
 
-/// Bytes: what is text is written so.
+/// Bytes, as text if they are text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Stored {
@@ -53,13 +53,13 @@ enum Stored {
 /// All that one owner had, or one key of nobody. It is put back together or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptGroup {
-    /// Whose it was.
+    /// The owner that had it.
     pub owner: Option<Owner>,
     /// The keys as they were. Their mod revision is that of then.
     pub entries: Vec<Entry>,
 }
 
-/// Why a file is not used.
+/// The reason why a file is not used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadFile {
     /// It is another file.
@@ -95,7 +95,7 @@ pub enum BadFile {
 }
 
 impl Heading {
-    /// That of a file which is made now.
+    /// The heading of a file that is made now.
     #[must_use]
     pub fn new(keys: &Keys, store: Option<&str>, now: &str) -> Self {
         let prefix = prefix(keys);
@@ -168,8 +168,8 @@ pub fn line(of: &impl Serialize) -> String {
     serde_json::to_string(of).expect("it has only string keys") + "\n"
 }
 
-/// All that a file has, meta last: whatever else is put back relies on meta as it is. A last line without an end was
-/// not written whole, so the mend that it was for has not begun.
+/// All groups of a file, meta last: the others rely on meta as it is. A last line without an end was not written whole,
+/// so the mend that it was for has not begun.
 ///
 /// # Errors
 /// [`BadFile`]

@@ -1,9 +1,9 @@
-//! Mends what a repair must not touch, because a person has to decide: what does not decode, and records that do not
-//! fit together.
+//! Mends the findings that a repair must not touch, because a person has to decide: keys that do not decode, and
+//! records that do not fit together.
 //!
-//! - [`Related`]: what else in the tree a mend depends on, read in one walk.
-//! - `plan`: what stands there, and what would be done about it, as one transaction; pure.
-//! - [`look`] reads what a plan needs, and [`Mend::carry_out`] commits it.
+//! - [`Related`]: the other records of the tree that a mend depends on, read in one walk.
+//! - `plan`: the state before a mend, and the mend as one transaction; pure.
+//! - [`look`] reads the keys that a plan needs, and [`Mend::carry_out`] commits it.
 //! - [`kept`]: the file that keeps what a mend deletes and replaces; [`restore`] puts it back.
 //!
 //! The transaction compares the mod revision of all that was read, and meta's.
@@ -25,10 +25,10 @@ use kept::KeptEntry;
 use plan::Planner;
 pub use related::Related;
 
-/// How often a commit is planned anew because others have written a page.
+/// The most attempts to plan and commit a mend. Each follows a write of a page by others.
 const TRIES: usize = 8;
 
-/// What can be done about a finding.
+/// The remedy for a finding.
 #[derive(Debug)]
 pub enum Mending {
     /// This, after somebody has agreed.
@@ -44,27 +44,27 @@ pub enum Mending {
 /// A mend of one finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mend {
-    /// What stands there, and who has it.
+    /// The state before the mend, and the owners that have a part in it.
     pub stands: Vec<String>,
-    /// What is written and deleted.
+    /// The writes and deletions of the mend.
     pub does: Vec<String>,
-    /// What somebody must have seen to before; none if it cannot do harm.
+    /// The check that a person must have made before; none if the mend cannot do harm.
     pub first: Option<&'static str>,
     /// The keys that it deletes or replaces, as they are; pages and summaries only if they do not decode.
     pub kept: Vec<KeptEntry>,
     txn: Txn,
 }
 
-/// What mends of one audit have in common.
+/// The part that mends of one audit have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Mends<'a> {
     /// The revision of the audit.
     audited: i64,
-    /// What was read for it.
+    /// The records that were read for the mends.
     related: &'a Related,
-    /// What a reservation that is made again says of its time.
+    /// The time that a reservation gets that is made again.
     now: &'a str,
-    /// What meta's mod revision must be; none if meta is what is mended.
+    /// The mod revision that meta must have; none if meta is what is mended.
     meta_revision: Option<i64>,
 }
 
@@ -80,7 +80,7 @@ impl<'a> Mends<'a> {
     }
 }
 
-/// Reads what a finding is about, and says what can be done.
+/// Reads the keys of a finding, and plans its mend.
 ///
 /// # Errors
 /// [`Failure`]
@@ -135,7 +135,7 @@ impl Mend {
         Ok(false)
     }
 
-    /// What it compares, apart from bits: those change with each ADD.
+    /// The compares of the transaction, except those of bits, which change with each ADD.
     fn relies_on(&self, keys: &Keys) -> Vec<&Compare> {
         let is_of_bits = |key: &Bytes| matches!(keys.parse(key), Ok(Key::Page(..) | Key::Summary(..)));
         self.txn.compares.iter().filter(|compare| !is_of_bits(compare.key())).collect()

@@ -1,13 +1,14 @@
-//! What would be done about a finding, by what was read. Pure.
+//! The plan of each mend, made from what was read. Pure.
 
 use super::kept::KeptEntry;
 use super::{Finding, Kind, Mend, Mending, Mends};
 use crate::pool::bitmap::Bits;
 use crate::pool::record::{
-    Held, Labels, Owner, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation, newer_version,
+    Held, Labels, Owner, OwnerKind, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation,
+    newer_version,
 };
 use crate::pool::{Addr, NetworkName, Page};
-use crate::store::builder::{BitChanges, Builder, Planned};
+use crate::store::builder::{BitChanges, Builder};
 use crate::store::free;
 use crate::store::keys::{Bytes, Key, Keys, NetworkAddress};
 use crate::store::snapshot::Snapshot;
@@ -17,7 +18,7 @@ use crate::store::txn::{Compare, Entry, Op, Txn};
 const OWNERS_FIRST: &str = "run `metes check --mend undecodable-owner` first";
 /// The record of a newer program may say anything.
 const OF_NEWER: &str = "a record that a newer metes wrote may have it: mend it with a metes of that version";
-/// How much of a value a sentence shows.
+/// The most of a value that a sentence shows.
 const SHOWN: usize = 80;
 
 const NOT_IN_USE: &str = "see that no container uses what is freed: another one may get it at once";
@@ -31,9 +32,9 @@ pub(super) struct Planner<'a> {
     pub(super) keys: &'a Keys,
     pub(super) seen: &'a Snapshot,
     pub(super) mends: Mends<'a>,
-    /// What was found.
+    /// The kind of the finding.
     pub(super) kind: Kind,
-    /// Of a page that does not decode: the bits that its reservations need.
+    /// The bits that the reservations of a page need, if it does not decode.
     pub(super) bits: Option<&'a Bits>,
 }
 
@@ -130,7 +131,7 @@ impl Planner<'_> {
 
     fn page(&self, entry: &Entry, (network, page): (&NetworkName, Page), what: &str) -> PlannedMend {
         let Some(mut bits) = self.bits.cloned() else { return Ok(Mending::Changed) };
-        // A container may use what its record lists, although it is not reserved.
+        // A container may use the addresses that its record lists, although they are not reserved.
         if self.mends.related.has_newer_owner {
             return Ok(Mending::Instead(OF_NEWER.to_owned()));
         }
@@ -153,7 +154,7 @@ impl Planner<'_> {
         self.possible(stands, vec![does], None, builder.finish())
     }
 
-    /// Frees what is reserved for an owner whose record says nothing, with the record.
+    /// Frees the addresses reserved for an owner whose record says nothing, and the record.
     fn undecodable_owner(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         if self.mends.related.has_newer_reservation {
             return Ok(Mending::Instead(OF_NEWER.to_owned()));
@@ -228,7 +229,7 @@ impl Planner<'_> {
                 let record = self.record_of(owner).unwrap_or_else(|| unreachable!("it lists the address"));
                 stands.push(format!("the record of {owner}{} lists it", pod_words(&record.labels.pod)));
                 builder.unchanged(self.keys.owner(owner));
-                builder.put(entry.key.clone(), self.reservation_for(owner, &record, &held).encode());
+                builder.put(entry.key.clone(), self.reservation_for(owner, &record).encode());
                 let does = format!("reserves {address} of network {network} for {owner}");
                 let first = "see that no other container uses the address";
                 self.possible(stands, vec![does], Some(first), builder.finish())
@@ -237,7 +238,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Reserves again what a record lists. If it is reserved for another owner, all that the record lists is freed.
+    /// Reserves again the addresses of a record. If one is reserved for another owner, all that the record lists is
+    /// freed.
     fn unreserved(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         let Ok(record) = OwnerRecord::decode(&entry.value) else { return Ok(Mending::Changed) };
         self.require(record.reserved().map(|(network, address)| self.keys.ip(network, address)))?;
@@ -267,7 +269,7 @@ impl Planner<'_> {
                     ));
                     does.push(format!("reserves {address} of network {network} for {owner}"));
                     builder.absent(key.clone());
-                    builder.put(key, self.reservation_for(owner, &record, &held).encode());
+                    builder.put(key, self.reservation_for(owner, &record).encode());
                     bits.set(network, address);
                 }
             }
@@ -280,7 +282,7 @@ impl Planner<'_> {
     }
 
     /// Frees the owner for which the address is not reserved; if it is reserved for neither, the one that was found.
-    /// The other one gets the reservations of what both list.
+    /// The other one gets the reservations of the addresses that both list.
     fn listed_twice(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
         let Ok(record) = OwnerRecord::decode(&entry.value) else { return Ok(Mending::Changed) };
         let mut of_each = record.reserved().map(|(network, address)| (network.clone(), address));
@@ -367,7 +369,7 @@ impl Planner<'_> {
         self.possible(stands, vec!["deletes the key".to_owned()], None, builder.finish())
     }
 
-    /// Writes anew what the pools say together, after deleting one that does not decode.
+    /// Writes anew the record that all pools make together, after deleting one that does not decode.
     fn pools(&self, deleted: Option<(&Entry, PoolChanges)>) -> PlannedMend {
         let together = self.keys.pool_changes();
         self.require(std::iter::once(together.clone()))?;
@@ -406,7 +408,8 @@ impl Planner<'_> {
         self.free_beside(owner, record, None, stands)
     }
 
-    /// The same beside another owner, for which is reserved what its record lists too, unless somebody else has it.
+    /// The same beside another owner, for which the addresses that its record lists too are reserved, unless somebody
+    /// else has them.
     fn free_beside(
         &self,
         owner: &Owner,
@@ -431,7 +434,7 @@ impl Planner<'_> {
             let has_other = self.seen.entry(&key).is_some() && !is_own;
             if let Some((kept, record)) = kept.filter(|(_, record)| !has_other && lists(record, &at)) {
                 builder.unchanged(key.clone());
-                builder.put(key, self.reservation_for(kept, record, &at).encode());
+                builder.put(key, self.reservation_for(kept, record).encode());
                 bits.set(network, address);
                 does.push(format!("reserves {address} of network {network} for {kept}"));
                 return false;
@@ -446,14 +449,14 @@ impl Planner<'_> {
         free::free_reservations(self.keys, owner, &rest, &mut builder, &mut bits);
         free::free_index(self.keys, owner, record, &mut builder);
         bits.plan(self.keys, &mut builder);
-        let first = match owner.set_aside() {
-            Some((network, address)) => {
+        let first = match owner.kind() {
+            OwnerKind::Aside(network, address) => {
                 let time = self.keys.hold(&network, address);
                 builder.unchanged(time.clone());
                 builder.delete(time);
                 NOT_SET_ASIDE
             }
-            None => POD_IS_DELETED,
+            OwnerKind::Container(_) | OwnerKind::Unknown => POD_IS_DELETED,
         };
         self.possible(stands, does, Some(first), builder.finish())
     }
@@ -463,7 +466,7 @@ impl Planner<'_> {
         stands: Vec<String>,
         does: Vec<String>,
         first: Option<&'static str>,
-        planned: Planned,
+        planned: Result<Txn, Vec<Bytes>>,
     ) -> PlannedMend {
         let mut txn = Txn { step: "mend", ..planned? };
         if txn.compares.iter().any(|compare| self.is_newer(compare.key())) {
@@ -478,7 +481,8 @@ impl Planner<'_> {
         Ok(Mending::Possible(Mend { stands, does, first, kept: self.kept(&txn), txn }))
     }
 
-    /// What a transaction deletes or replaces. Bits follow from what is held, so a bitmap is kept only if it is none.
+    /// The keys that a transaction deletes or replaces. Bits follow from what is held, so a bitmap is kept only if it
+    /// does not decode.
     fn kept(&self, txn: &Txn) -> Vec<KeptEntry> {
         let lost = txn.then.iter().filter_map(|op| match op {
             Op::Delete(key) => self.seen.entry(key),
@@ -499,7 +503,7 @@ impl Planner<'_> {
         self.seen.entry(key).is_some_and(|entry| newer_version(&entry.value).is_some())
     }
 
-    /// A transaction that needs what was found to be as it was read.
+    /// A transaction on the condition that the finding's key is as it was read.
     fn builder(&self, entry: &Entry) -> Builder<'_> {
         let mut builder = Builder::new("mend", self.seen);
         builder.unchanged(entry.key.clone());
@@ -512,17 +516,8 @@ impl Planner<'_> {
     }
 
     /// The reservation that a record stands for. When it was first made is not known any more.
-    fn reservation_for(
-        &self,
-        owner: &Owner,
-        record: &OwnerRecord,
-        (network, address): &NetworkAddress,
-    ) -> Reservation {
-        let now = self.mends.now.to_owned();
-        match &record.hold {
-            Some(hold) => Reservation::of_hold(network, *address, hold.clone(), now),
-            None => Reservation::new(owner.clone(), record.labels.clone(), now),
-        }
+    fn reservation_for(&self, owner: &Owner, record: &OwnerRecord) -> Reservation {
+        Reservation::of_record(owner, record, self.mends.now.to_owned())
     }
 
     fn record_of(&self, owner: &Owner) -> Option<OwnerRecord> {

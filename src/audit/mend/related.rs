@@ -1,4 +1,5 @@
-//! What else in a tree a mend depends on: whose reservations a damaged record left, and who lists an address.
+//! The records elsewhere in a tree that a mend depends on: the reservations that a damaged record left, and the owners
+//! that list an address.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,27 +14,27 @@ use crate::store::snapshot::Snapshot;
 use crate::store::txn::Entry;
 use crate::store::walk::walk;
 
-/// What was read of a tree for the mends of some findings.
+/// The records of a tree that the mends of some findings depend on.
 #[derive(Debug, Default)]
 pub struct Related {
     /// The addresses that are reserved for an owner whose record does not decode.
     pub(super) reserved: BTreeMap<Owner, Vec<NetworkAddress>>,
     /// The owners whose records list an address.
     pub(super) listed_by: BTreeMap<NetworkAddress, Vec<Owner>>,
-    /// Whether the record of some owner does not decode: it may list any address.
+    /// True if the record of some owner does not decode: it may list any address.
     pub(super) has_undecodable_owner: bool,
-    /// Whether a newer program wrote the record of some owner: the same.
+    /// True if a newer program wrote the record of some owner: it too may list any address.
     pub(super) has_newer_owner: bool,
-    /// Whether a newer program wrote some reservation: it may be anybody's.
+    /// True if a newer program wrote some reservation: it may be anybody's.
     pub(super) has_newer_reservation: bool,
-    /// Whether a newer program wrote some pool: it may be one that `auto` chooses.
+    /// True if a newer program wrote some pool: it may be one that `auto` chooses.
     pub(super) has_newer_pool: bool,
     pub(super) pools: StoredPools,
     /// The revision that was read.
     pub(super) revision: i64,
 }
 
-/// What is looked for.
+/// The records to look for.
 #[derive(Default)]
 struct WantedKeys {
     owners: BTreeSet<Owner>,

@@ -1,4 +1,4 @@
-//! Puts back what mends have deleted or replaced, by the file that keeps it.
+//! Puts back the keys that mends have deleted or replaced, from the file that keeps them.
 //!
 //! All that an owner had goes into one transaction: its record, reservations, bits and pod index. It compares that
 //! nothing stands there since.
@@ -17,16 +17,16 @@ use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use crate::store::txn::{Compare, Entry, Txn};
 
-/// What restores of one file have in common.
+/// The part that restores of one file have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Restores<'a> {
-    /// What a reservation that is made again says of its time.
+    /// The time that a reservation gets that is made again.
     now: &'a str,
-    /// What meta's mod revision must be.
+    /// The mod revision that meta must have.
     meta_revision: i64,
 }
 
-/// What can be done about all that one owner had, or about one key.
+/// The remedy for the loss of all that one owner had, or of one key.
 #[derive(Debug)]
 pub enum Restoring {
     /// This, after somebody has agreed.
@@ -42,9 +42,9 @@ pub enum Restoring {
 /// A restore of one group.
 #[derive(Debug)]
 pub struct Restore {
-    /// What is written.
+    /// The writes of the restore.
     pub does: Vec<String>,
-    /// What of the group is not put back, and why not.
+    /// The parts of the group that are not put back, each with its reason.
     pub leaves: Vec<String>,
     txn: Txn,
 }
@@ -58,7 +58,7 @@ impl<'a> Restores<'a> {
     }
 }
 
-/// Reads what stands where a group was, and says what can be done.
+/// Reads the keys at the place of a group, and plans its restore.
 ///
 /// # Errors
 /// [`Failure`]
@@ -115,11 +115,11 @@ impl Restore {
     }
 }
 
-/// Plans the restore of one group, by what was read. Pure.
+/// Plans the restore of one group, from the keys that were read. Pure.
 struct RestorePlanner<'a> {
     keys: &'a Keys,
     restores: Restores<'a>,
-    /// Those that still live.
+    /// The leases that still live.
     leases: &'a BTreeSet<i64>,
     builder: Builder<'a>,
     bits: BitChanges,
@@ -168,7 +168,7 @@ impl RestorePlanner<'_> {
         }
     }
 
-    /// Why a key is not put back.
+    /// The reason why a key is not put back.
     fn not_put_back(&self, key: Option<&Key>, entry: &Entry) -> Option<&'static str> {
         match key {
             Some(Key::Page(..) | Key::Summary(..)) => Some("bits follow from what is held"),
@@ -180,7 +180,7 @@ impl RestorePlanner<'_> {
         }
     }
 
-    /// What belongs to an owner's record, and was not there or was another's when it was freed.
+    /// Puts back the parts of an owner's record that were missing, or another's, when it was freed.
     fn put_rest(&mut self, owner: &Owner, record: Option<OwnerRecord>) {
         let tombstone = self.keys.tombstone(owner);
         self.builder.unchanged(tombstone.clone());
@@ -216,11 +216,7 @@ impl RestorePlanner<'_> {
         if self.does.contains(&does) {
             return;
         }
-        let now = self.restores.now.to_owned();
-        let reservation = match &record.hold {
-            Some(hold) => Reservation::of_hold(network, address, hold.clone(), now),
-            None => Reservation::new(owner.clone(), record.labels.clone(), now),
-        };
+        let reservation = Reservation::of_record(owner, record, self.restores.now.to_owned());
         self.builder.put(key, reservation.encode());
         self.does.push(does);
         self.hold(network, address);
@@ -252,7 +248,7 @@ impl RestorePlanner<'_> {
     }
 }
 
-/// Whether a key exists for a time only.
+/// True if a key exists for a time only.
 fn goes_with_lease(key: Option<&Key>) -> bool {
     let lasts = matches!(
         key,
@@ -270,7 +266,7 @@ fn goes_with_lease(key: Option<&Key>) -> bool {
     !lasts
 }
 
-/// Whether what stands there is the same, or says the same of the owner.
+/// True if the standing value is the same, or says the same of the owner.
 fn stands_for(group: &KeptGroup, key: Option<&Key>, entry: &Entry, standing: &Entry) -> bool {
     let named = match key {
         Some(Key::Ip(..)) => reserved_for(standing),
@@ -284,7 +280,7 @@ fn reserved_for(standing: &Entry) -> Option<Owner> {
     Reservation::decode(&standing.value).ok().map(|record| record.owner)
 }
 
-/// Who stands there.
+/// The holder of a key that is not free, in words.
 fn standing_words(key: Option<&Key>, standing: &Entry) -> String {
     match (key, Reservation::decode(&standing.value), PodIndex::decode(&standing.value)) {
         (Some(Key::Ip(network, address)), Ok(Reservation { owner, labels, .. }), _) => {
@@ -296,7 +292,7 @@ fn standing_words(key: Option<&Key>, standing: &Entry) -> String {
     }
 }
 
-/// What is written.
+/// A write, in words.
 fn words(key: Option<&Key>, entry: &Entry) -> String {
     match key {
         Some(Key::Ip(network, address)) => format!("reserves {address} of network {network}"),

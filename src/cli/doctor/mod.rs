@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::args::DoctorArgs;
+use super::output::Output;
 use super::{CliError, Terminal};
 use crate::limits;
 use facts::{DoctorFacts, EtcdFacts};
@@ -26,13 +26,13 @@ use line::{Diagnosis, Verdict};
 pub(super) async fn doctor(
     (config, endpoints): (Option<&Path>, &[String]),
     timeout: Option<Duration>,
-    args: &DoctorArgs,
+    output: &Output,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let facts = look(config, endpoints, timeout.unwrap_or(limits::DOCTOR_DEADLINE)).await;
     let diagnosis = Diagnosis::of(judge::judge(&facts));
     let screen = terminal.screen;
-    terminal.document(&diagnosis, args.output.format, || diagnosis.words(screen))?;
+    terminal.document(&diagnosis, output.format, || diagnosis.words(screen))?;
     Ok(if diagnosis.verdict == Verdict::Bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

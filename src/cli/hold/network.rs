@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::super::args::HoldArgs;
 use super::super::{CliError, Context};
+use super::HoldArgs;
 use crate::config::keys::{SLIP_EDITS, nearest};
 use crate::pool::known::{KnownRange, known_ranges};
+use crate::pool::record::OwnerKind;
 use crate::pool::{Addr, NetworkName};
 use crate::store::keys::{Key, NetworkAddress};
 use crate::store::kv::{Failure, Kv};
@@ -69,8 +70,10 @@ fn named(network: &NetworkName, args: &HoldArgs) -> Vec<Placed> {
 async fn set_aside<K: Kv>(context: &Context<'_, K>) -> Result<Vec<NetworkAddress>, Failure> {
     let keys = context.session.keys;
     let see = |aside: &mut Vec<NetworkAddress>, entry: Entry| {
-        if let Ok(Key::Owner(owner)) = keys.parse(&entry.key) {
-            aside.extend(owner.set_aside());
+        let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
+        match owner.kind() {
+            OwnerKind::Aside(network, address) => aside.push((network, address)),
+            OwnerKind::Container(_) | OwnerKind::Unknown => {}
         }
     };
     Ok(walk(context.session, &keys.hold_owners(), Vec::new, see).await?.0)

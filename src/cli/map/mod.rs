@@ -14,12 +14,13 @@ mod words;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::{Args, ValueEnum};
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 
-use super::args::{MapArgs, MapBy, MapFormat, MapKind};
 use super::inventory::Inventory;
 use super::list::tell_unreadable;
+use super::output::value_name;
 use super::{CliError, Context, Terminal};
 use crate::config::keys::nearest;
 use crate::pool::NetworkName;
@@ -28,6 +29,62 @@ use crate::pool::names::PoolName;
 use crate::store::kv::{Failure, Kv};
 use area::{Area, Drawn, areas};
 use picture::{CellNames, Picture};
+
+#[derive(Debug, Args)]
+pub(super) struct MapArgs {
+    /// A network, a pool or a prefix
+    #[arg(value_name = "WHAT")]
+    what: String,
+    /// What it is, if the name stands for both
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    kind: Option<MapKind>,
+    /// What cells are coloured by
+    #[arg(long, value_enum, default_value_t = MapBy::Fill)]
+    by: MapBy,
+    /// Only this network, if a prefix is drawn
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = MapFormat::Table)]
+    format: MapFormat,
+}
+
+/// The kind of thing that a name may stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapKind {
+    /// A network
+    Network,
+    /// A pool
+    Pool,
+}
+
+/// The measure by which cells are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum MapBy {
+    /// How full they are
+    Fill,
+    /// The namespace of most pods
+    Namespace,
+    /// The node of most containers
+    Node,
+    /// For how long most have been held
+    Age,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum MapFormat {
+    /// For a terminal
+    Table,
+    /// A drawing
+    Svg,
+    /// A page for a browser
+    Html,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
 
 /// How many edits a name may be away from one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
@@ -90,12 +147,13 @@ fn drawn(
 }
 
 fn unknown(args: &MapArgs, ranges: &Inventory, networks: &[NetworkName]) -> CliError {
-    let (what, word) = (&args.what, args.kind.map_or("network, pool or prefix", MapKind::word));
+    let (what, kind) =
+        (&args.what, args.kind.map_or_else(|| "network, pool or prefix".to_owned(), value_name));
     let pools = ranges.pools.iter().map(|pool| pool.pool.as_str());
     let names: Vec<&str> = networks.iter().map(NetworkName::as_str).chain(pools).collect();
     let similar = nearest(what, &names, SIMILAR_NAME_EDITS);
     let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
-    CliError::Refused(format!("there is no {word} {what:?}{similar}"))
+    CliError::Refused(format!("there is no {kind} {what:?}{similar}"))
 }
 
 /// Adds what is held to the ranges.
@@ -147,7 +205,7 @@ fn print(
     let of_page = || -> Vec<Picture<'_>> {
         areas.iter().map(|area| Picture::of(area, inventory, names, page::frame(area.block.bits))).collect()
     };
-    let heading = format!("metes map: {} by {}", args.what, args.by.word());
+    let heading = format!("metes map: {} by {}", args.what, value_name(args.by));
     match args.format {
         MapFormat::Table => {
             let (screen, label) = (terminal.screen, label_width(areas));

@@ -162,7 +162,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::MapBy;
+    use crate::cli::map::MapBy;
     use crate::cli::map::picture::fixture::{NOW, area, inventory};
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::MapBy;
 use super::area::{Area, Block};
-use crate::cli::args::MapBy;
 use crate::cli::inventory::{Inventory, Row};
 use crate::pool::{Addr, Span};
 

@@ -101,7 +101,7 @@ fn halves(text: &mut String, upper: &[MapCell], lower: Option<&[MapCell]>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::MapBy;
+    use crate::cli::map::MapBy;
     use crate::cli::map::picture::fixture::{NOW, area, inventory};
 
     fn drawn(by: MapBy, screen: Screen) -> String {

@@ -169,9 +169,9 @@ async fn may_write<K: Kv>(context: &Context<'_, K>, pools: &StoredPools) -> Resu
     if !pools.founds(keys) {
         return Ok(());
     }
-    prefix::may_found(context.session, None).await.map_err(|why| match why {
+    prefix::may_found(context.session).await.map_err(|why| match why {
         FoundingError::Failed(failure) => CliError::store("ask etcd for its version")(failure),
-        FoundingError::TooOld(text) | FoundingError::OtherUsed(text) => CliError::Refused(text),
+        FoundingError::TooOld(text) => CliError::Refused(text),
     })
 }
 

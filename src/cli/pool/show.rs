@@ -1,8 +1,9 @@
 //! `metes pool list`, `show`, `status` and `export`.
 
+use clap::Args;
 use serde::Serialize;
 
-use super::super::args::{PoolListArgs, PoolShowArgs, PoolStatusArgs};
+use super::super::output::{ListOutput, Output};
 use super::super::table::{CellForm, Column, Listed, or_dash, printable, table};
 use super::super::{CliError, Context, Terminal};
 use super::effect::FoldedPool;
@@ -17,6 +18,34 @@ use crate::pool::{NetworkName, Order, RangeCounts};
 use crate::store::kv::Kv;
 use crate::store::pool_change::StoredPools;
 use crate::store::walk::walk;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PoolListArgs {
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PoolShowArgs {
+    /// The pool
+    name: PoolName,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PoolStatusArgs {
+    /// Only this pool
+    name: Option<PoolName>,
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    #[command(flatten)]
+    output: ListOutput,
+}
 
 /// Lists the pools.
 pub(super) async fn list<K: Kv>(

@@ -169,7 +169,7 @@ ranges:
 
     #[test]
     fn the_example_of_the_help_is_a_pool() {
-        let lines = crate::cli::args::POOL_AFTER_HELP.lines().filter_map(|line| line.strip_prefix("  "));
+        let lines = super::super::POOL_AFTER_HELP.lines().filter_map(|line| line.strip_prefix("  "));
         let text: String = lines.map(|line| format!("{line}\n")).collect();
         assert_eq!(parse("help", &text).expect("it is sound")[0].ranges.len(), 2);
     }

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::super::args::PoolWhichArgs;
+use super::super::output::Output;
 use super::super::table::{printable, table};
 use super::super::{CliError, Context, Terminal};
 use super::{show, words};
@@ -14,6 +15,37 @@ use crate::pool::names::PoolName;
 use crate::pool::selector::{Facts, Selector};
 use crate::store::kv::Kv;
 use crate::store::pool_change::StoredPools;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct PoolWhichArgs {
+    /// The pod's namespace
+    #[arg(long, default_value = "", hide_default_value = true)]
+    namespace: String,
+    /// The pod's name
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pod: String,
+    /// The CNI network, by the `name` of its configuration
+    #[arg(long, default_value = "", hide_default_value = true)]
+    network: String,
+    /// The node
+    #[arg(long)]
+    node: Option<String>,
+    /// The cluster
+    #[arg(long)]
+    cluster: Option<String>,
+    /// A label of the node, instead of those of the host file; may be given several times
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
 
 /// Decides as an ADD does, and says why.
 pub(super) async fn which<K: Kv>(

@@ -9,10 +9,11 @@ mod judge;
 mod print;
 pub(super) mod texts;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::args::ValidateArgs;
+use clap::{Args, ValueEnum};
+
 use super::input::read_text;
 use super::{CliError, Terminal};
 use crate::config::validate::Severity;
@@ -22,6 +23,31 @@ use judge::Judgement;
 
 /// Something cannot be read.
 const UNREADABLE: u8 = 2;
+
+pub(super) const VALIDATE_AFTER_HELP: &str = "\
+All networks of a cluster:
+
+  kubectl get network-attachment-definitions -A -o yaml | metes validate";
+
+#[derive(Debug, Args)]
+pub(super) struct ValidateArgs {
+    /// Files; - for stdin
+    #[arg(value_name = "FILE", default_value = "-")]
+    files: Vec<PathBuf>,
+    /// How to print
+    #[arg(short = 'o', long = "output", value_enum, default_value_t = ValidateFormat::Table)]
+    format: ValidateFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ValidateFormat {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For code hosts, which show it beside the lines
+    Sarif,
+}
 
 /// Judges the files; `host_file` is that of the nodes.
 pub(super) fn validate(

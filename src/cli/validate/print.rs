@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::ValidateFormat;
 use super::judge::{FoundAt, Judged, ValidateCounts, ValidateFinding};
-use crate::cli::args::ValidateFormat;
 use crate::cli::table::{many, printable};
 use crate::config::validate::{IssueId, Severity};
 

@@ -411,7 +411,7 @@ fn requests_are_matched_to_sets() {
         ),
         (one, "", r#","args":null,"runtimeConfig":null"#.to_owned(), "-"),
         (one, "", r#","args":{"cni":null},"runtimeConfig":{"ips":[]}"#.to_owned(), "-"),
-        // What can be assigned is for the engine to judge.
+        // The engine judges which addresses can be assigned.
         (one, "IP=10.1.2.255", String::new(), "10.1.2.255"),
         (two, "", args(r#"["10.1.3.7"]"#), "- 10.1.3.7"),
         (two, "", args(r#"["10.1.3.7","10.1.2.7"]"#), "10.1.2.7 10.1.3.7"),
@@ -603,7 +603,7 @@ fn an_error_says_what_else_is_odd() {
     );
 }
 
-/// What would be given is not what was meant; who gives back, or looks for what was given, needs none of it.
+/// An ADD would give other addresses than were meant. A DEL finds what to free without these keys.
 #[test]
 fn keys_that_make_it_unclear_are_refused_but_for_a_del() {
     let good = r#"{"range":"10.0.0.0/24"}"#;
@@ -640,7 +640,7 @@ fn keys_that_make_it_unclear_are_refused_but_for_a_del() {
     }
 }
 
-/// Keys of runtimes, of other plugins and of whoever starts a pod are theirs.
+/// Keys of runtimes, of other plugins and of users who start pods are theirs.
 #[test]
 fn keys_of_others_stand_beside() {
     let config = whole(
@@ -712,7 +712,7 @@ fn a_del_reads_what_it_can() {
     assert!(!format!("{said:?}").contains("hunter2"), "{said:?}");
 }
 
-/// Values that come near to what keys expect.
+/// Values that come near to the expected ones.
 fn value() -> impl Strategy<Value = String> {
     let text = prop::sample::select(vec![
         "null",

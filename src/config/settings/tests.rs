@@ -184,7 +184,7 @@ fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
         ),
     ];
     for (file, expected) in table {
-        // All other verbs go by what can be read.
+        // All other verbs go by the valid keys.
         let error = valid(file).check_allowed(&config).expect_err(file);
         assert_eq!(error.code.number(), 7, "{file}");
         assert!(error.msg.starts_with("host file: ") && error.msg.contains(expected), "{file}: {error}");

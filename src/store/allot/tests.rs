@@ -5,12 +5,12 @@ use crate::pool::choose::Order;
 use crate::pool::choose::Refusal;
 use crate::pool::range::fixtures::{self, addr, cidr};
 use crate::pool::record::{Labels, Pod, RunStart};
-use crate::pool::{Bits, NetworkName, RangeSet, Wanted};
+use crate::pool::{Bits, NetworkName, RangeSet, RangesWanted, Wanted};
 use crate::store::keys::{Key, LeaseId, TicketId};
 use crate::store::memory::Memory;
 use crate::store::meta::OutOfService;
 use crate::store::ticket::Ticket;
-use crate::store::txn::Op;
+use crate::store::txn::{Op, Txn};
 
 /// A store, and the ticket that the run under test stands in.
 struct World {
@@ -98,7 +98,7 @@ impl World {
                 &self.fence(),
                 Mode::Whole,
             ) {
-                Ok(Ok(txn)) => return assert!(self.store.apply(&txn).succeeded),
+                Ok(Ok(planned)) => return assert!(self.store.apply(&planned.txn).succeeded),
                 Ok(Err(missing)) => self.store.read(&missing, &mut snapshot),
                 Err(bad) => panic!("{bad}"),
             }
@@ -156,9 +156,9 @@ fn ask(id: &str, ns: u64, uid: &str) -> Ask {
 }
 
 /// The same with something else wanted.
-fn with(ask: Ask, change: impl FnOnce(&mut Wanted)) -> Ask {
+fn with(ask: Ask, change: impl FnOnce(&mut RangesWanted)) -> Ask {
     let mut ask = ask;
-    change(&mut ask.wanted);
+    change(ask.ranges());
     ask
 }
 
@@ -411,7 +411,7 @@ fn what_does_not_fit_is_freed_first() {
     let mut world = World::new();
     world.hold(&ask("a", 1, "u"));
     let mut moved = ask("b", 2, "u");
-    moved.wanted.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
+    moved.ranges().sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
     world.stand();
     let Ok(Step::Commit(Commit { txn, done: None, .. })) = world.run(&moved) else {
         panic!("not freed first")
@@ -426,10 +426,10 @@ fn an_owner_that_holds_something_else_is_told_so() {
     let mut world = World::new();
     world.hold(&ask("a", 1, ""));
     let mut moved = ask("a", 2, "");
-    moved.wanted.sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
+    moved.ranges().sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
     assert!(matches!(world.refusal(&moved), Refused::Unfit(_)));
     let mut narrowed = ask("a", 3, "");
-    narrowed.wanted.sets = vec![set("10.0.0.0/29", "10.0.0.4", "10.0.0.5")];
+    narrowed.ranges().sets = vec![set("10.0.0.0/29", "10.0.0.4", "10.0.0.5")];
     assert_eq!(world.hold(&narrowed), ["10.0.0.1"]);
     let wanting = |ns, address| with(ask("a", ns, ""), |wanted| wanted.requests = vec![Some(addr(address))]);
     assert_eq!(world.hold(&wanting(4, "10.0.0.1")), ["10.0.0.1"]);
@@ -444,7 +444,7 @@ fn a_request_is_judged_by_its_reservation_not_its_bit() {
     bits.set(3);
     world.store.put(page, bits.to_bytes());
     let mut asked = ask("a", 1, "");
-    asked.wanted.requests = vec![Some(addr("10.0.0.3"))];
+    asked.ranges().requests = vec![Some(addr("10.0.0.3"))];
     assert_eq!(world.hold(&asked), ["10.0.0.3"]);
     asked.owner = owner("b");
     let taken = Refused::Address(addr("10.0.0.3"), NetworkName::default(), Refusal::Taken);
@@ -456,10 +456,10 @@ fn a_reserved_static_address_is_never_picked_for_a_set() {
     let mut world = World::new();
     let fixed = Held::new(addr("10.0.0.1").ip(), Some(NetworkName::default()));
     let mut asked = ask("a", 1, "");
-    asked.wanted.statics = vec![fixed.clone()];
+    asked.ranges().statics = vec![fixed.clone()];
     assert_eq!(world.hold(&asked), ["10.0.0.2", "10.0.0.1"]);
     let mut again = ask("b", 2, "");
-    again.wanted.statics = vec![fixed];
+    again.ranges().statics = vec![fixed];
     assert!(matches!(world.refusal(&again), Refused::Address(_, _, Refusal::Taken)));
 }
 
@@ -467,7 +467,7 @@ fn a_reserved_static_address_is_never_picked_for_a_set() {
 fn next_goes_round_and_spread_starts_where_the_node_does() {
     let mut world = World::new();
     let mut asked = ask("a", 1, "");
-    asked.wanted.order = Order::Next;
+    asked.ranges().order = Order::Next;
     assert_eq!(world.hold(&asked), ["10.0.0.1"]);
     world.free(&owner("a"));
     assert_eq!(world.hold(&asked), ["10.0.0.2"]);
@@ -481,7 +481,7 @@ fn what_is_read_first_is_all_that_a_range_with_room_needs() {
         world.stand();
         let asked = with(ask("a", 2, "u"), |wanted| wanted.order = order);
         let mut snapshot = Snapshot::default();
-        let first = asked.first_reads(&world.keys);
+        let first = Allotment::new(&asked, &world.keys).reads(&Snapshot::default());
         world.store.read(&first, &mut snapshot);
         let decision = Allotment::new(&asked, &world.keys).plan(&snapshot, &world.fence(), &Line::default());
         assert!(matches!(decision, Ok(Step::Commit(_))), "{order:?}: {decision:?}");
@@ -505,7 +505,8 @@ fn spread_begins_and_queues_by_the_page_of_its_node_and_no_other_order_does() {
         let (second, third) = (wide(order, 1), wide(order, 2));
         assert_eq!(World::new().hold(&second), [of_second], "{order:?}");
         assert_eq!(World::new().hold(&third), [of_third], "{order:?}");
-        assert_eq!(second.scope() == third.scope(), order != Order::Spread, "{order:?}");
+        let [one, other] = [&second, &third].map(|asked| Resolved::without_pools(asked).scope());
+        assert_eq!(one == other, order != Order::Spread, "{order:?}");
     }
 }
 
@@ -545,7 +546,7 @@ fn a_free_leaves_the_youngest_tombstone() {
             &fence,
             Mode::Whole,
         );
-        assert!(world.store.apply(&planned.expect("names").expect("all was read")).succeeded);
+        assert!(world.store.apply(&planned.expect("names").expect("all was read").txn).succeeded);
         let standing = Tombstone::decode(&world.store.get(&dead).expect("it is left").value);
         assert_eq!(standing.expect("decodes").start.ns, left, "after one of {born}");
     }
@@ -556,7 +557,9 @@ fn a_static_address_takes_nothing_but_itself() {
     let pinned = |sets, request: Option<&str>| {
         let statics = vec![Held::new(addr("10.0.0.1").ip(), Some(NetworkName::default()))];
         let requests = vec![request.map(addr)];
-        with(ask("a", 1, ""), |wanted| *wanted = Wanted { requests, statics, ..Wanted::lowest_of(sets) })
+        with(ask("a", 1, ""), |wanted| {
+            *wanted = RangesWanted { requests, statics, ..RangesWanted::lowest_of(sets) }
+        })
     };
     let small = || vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")];
     assert_eq!(World::new().hold(&pinned(small(), Some("10.0.0.2"))), ["10.0.0.2", "10.0.0.1"]);
@@ -572,7 +575,9 @@ fn sets_of_the_same_ranges_have_one_cursor_and_one_that_does_not_decode_stays() 
     let twice =
         || vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6"), set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")];
     let both = |id, ns| {
-        with(ask(id, ns, ""), |wanted| *wanted = Wanted { order: Order::Next, ..Wanted::lowest_of(twice()) })
+        with(ask(id, ns, ""), |wanted| {
+            *wanted = RangesWanted { order: Order::Next, ..RangesWanted::lowest_of(twice()) }
+        })
     };
     let mut world = World::new();
     let cursor = world.keys.cursor(&twice()[0], None);
@@ -589,11 +594,11 @@ fn an_address_in_a_page_that_does_not_decode_is_not_given_even_on_request() {
     let page = world.keys.page(&NetworkName::default(), addr("10.0.0.3").page());
     world.store.put(page, "garbage");
     let mut requested = ask("a", 1, "");
-    requested.wanted.requests = vec![Some(addr("10.0.0.3"))];
+    requested.ranges().requests = vec![Some(addr("10.0.0.3"))];
     let mut fixed = ask("a", 1, "");
-    fixed.wanted.sets = Vec::new();
-    fixed.wanted.requests = Vec::new();
-    fixed.wanted.statics = vec![Held::new(addr("10.0.0.4").ip(), Some(NetworkName::default()))];
+    fixed.ranges().sets = Vec::new();
+    fixed.ranges().requests = Vec::new();
+    fixed.ranges().statics = vec![Held::new(addr("10.0.0.4").ip(), Some(NetworkName::default()))];
     for asked in [requested, fixed] {
         assert!(matches!(world.refusal(&asked), Refused::Bad(_)));
     }
@@ -617,9 +622,9 @@ fn a_repetition_keeps_the_labels_that_the_reservation_was_made_with() {
 fn thirty_networks_whose_pages_all_fill_up_fit_into_one_transaction() {
     let mut world = World::new();
     let mut asked = ask("a", 1, "u");
-    asked.wanted.order = Order::Next;
-    asked.wanted.requests = vec![None; 30];
-    asked.wanted.sets = (0..30)
+    asked.ranges().order = Order::Next;
+    asked.ranges().requests = vec![None; 30];
+    asked.ranges().sets = (0..30)
         .map(|i| {
             let name = NetworkName::configured(&format!("n{i}")).expect("a name");
             let spec = cidr("10.0.0.0/8").to("10.0.15.254").network(name.as_str());
@@ -636,8 +641,8 @@ fn thirty_networks_whose_pages_all_fill_up_fit_into_one_transaction() {
 fn thirty_sets_fit_into_one_transaction() {
     let mut world = World::new();
     let mut asked = ask("a", 1, "u");
-    asked.wanted.sets = (0..30).map(|_| set("10.0.0.0/8", "10.0.0.1", "10.255.255.254")).collect();
-    asked.wanted.requests = vec![None; 30];
+    asked.ranges().sets = (0..30).map(|_| set("10.0.0.0/8", "10.0.0.1", "10.255.255.254")).collect();
+    asked.ranges().requests = vec![None; 30];
     assert_eq!(world.hold(&asked).len(), 30);
 }
 
@@ -651,7 +656,7 @@ fn a_page_that_becomes_full_is_noted_in_its_summary_and_freeing_takes_that_back(
     let full = world.keys.summary(&NetworkName::default(), address.page().summary());
     world.store.put(page, bits.to_bytes());
     let mut asked = ask("a", 1, "");
-    asked.wanted.sets = vec![set("10.0.0.0/8", "10.0.0.1", "10.0.15.254")];
+    asked.ranges().sets = vec![set("10.0.0.0/8", "10.0.0.1", "10.0.15.254")];
     assert_eq!(world.hold(&asked), ["10.0.0.9"]);
     let summary =
         |world: &World| Bits::from_bytes(&world.store.get(&full).expect("a summary").value).expect("512");
@@ -669,8 +674,8 @@ fn a_reservation_that_was_read_before_its_record_was_written_is_read_again() {
     let mut snapshot = Snapshot::default();
     world.store.read(std::slice::from_ref(&ip), &mut snapshot);
     assert_eq!(world.hold(&ask), ["10.0.0.1"]);
-    world.store.read(&ask.first_reads(&world.keys), &mut snapshot);
     let allotment = Allotment::new(&ask, &world.keys);
+    world.store.read(&allotment.reads(&Snapshot::default()), &mut snapshot);
     let Ok(Step::Read(ops)) = allotment.plan(&snapshot, &world.fence(), &Line::default()) else {
         panic!("it must read {} again", String::from_utf8_lossy(&ip))
     };

@@ -4,8 +4,9 @@ use super::*;
 use crate::pool::choose::Order;
 use crate::pool::range::fixtures::{addr, cidr, set};
 use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
-use crate::pool::{Addr, NetworkName, Wanted};
+use crate::pool::{Addr, NetworkName, RangesWanted, Wanted};
 use crate::store::ask::RunStamp;
+use crate::store::effects::Outcome;
 use crate::store::keys::TicketId;
 use crate::store::line::Waiting;
 use crate::store::memory::Memory;
@@ -42,7 +43,7 @@ impl World {
         let keys = Keys::new("/m/");
         let mut store = Memory::default();
         store.put(keys.meta(), Meta::first("s".into()).encode());
-        let scope = ask("any").scope();
+        let scope = Resolved::without_pools(&ask("any")).scope();
         Self { keys, store, scope, seen: Snapshot::default(), tickets: Vec::new() }
     }
 
@@ -78,10 +79,10 @@ impl World {
     }
 
     /// Plans the next batch for this line, supplying what is asked for.
-    fn plan(&mut self, line: &Line) -> Option<Txn> {
+    fn plan(&mut self, line: &Line) -> Option<Planned> {
         for _ in 0..10 {
             match plan(&self.keys, &self.seen, &self.head(), &self.scope, line) {
-                Ok(txn) => return txn,
+                Ok(planned) => return planned,
                 Err(lacking) => {
                     lacking.chunks(100).for_each(|ops| self.store.read_all(ops, &mut self.seen));
                 }
@@ -90,10 +91,14 @@ impl World {
         panic!("it goes on reading");
     }
 
-    /// Applies a batch, and takes over what it shows.
-    fn apply(&mut self, txn: &Txn) -> Reply {
+    /// Applies a batch, and takes over what it shows. What its effects say of the queue is what became of it.
+    fn apply(&mut self, Planned { txn, effects }: &Planned) -> Reply {
+        let (stood, had_tail) = (self.standing(), self.has_tail());
         let reply = self.store.apply(txn);
         if reply.succeeded {
+            let Outcome { gone, has_ended_queue, .. } = effects.outcome(&reply.found);
+            assert_eq!(gone.into_iter().collect::<BTreeSet<_>>(), &stood - &self.standing());
+            assert_eq!(has_ended_queue, had_tail && !self.has_tail());
             self.seen.apply(txn, &reply)
         } else {
             self.seen.absorb(&txn.otherwise, &reply)
@@ -104,8 +109,8 @@ impl World {
     /// Serves the present line.
     fn serve(&mut self) -> Reply {
         let line = self.line(false);
-        let txn = self.plan(&line).expect("a batch");
-        self.apply(&txn)
+        let batch = self.plan(&line).expect("a batch");
+        self.apply(&batch)
     }
 
     /// What an owner holds of IPv4.
@@ -120,6 +125,11 @@ impl World {
             assert!(crate::pool::Bits::from_bytes(&page.value).expect("bits").get(address.bit()));
         }
         Some(record.addresses[0].address.to_string())
+    }
+
+    /// The tickets that are there.
+    fn standing(&self) -> BTreeSet<Bytes> {
+        self.tickets.iter().filter(|key| self.store.get(key).is_some()).cloned().collect()
     }
 
     fn has_tail(&self) -> bool {
@@ -164,7 +174,12 @@ fn one_that_cannot_be_served_any_more_does_not_stop_the_others() {
             let tombstone = Tombstone::new(RunStart { boot: "b".into(), ns: 9 });
             world.store.put(world.keys.tombstone(&ask("a").owner), tombstone.encode());
         },
-        |world, _| world.store.put(world.keys.owner(&ask("a").owner), ask("a").record(Vec::new()).encode()),
+        |world, _| {
+            world.store.put(
+                world.keys.owner(&ask("a").owner),
+                Resolved::without_pools(&ask("a")).record(Vec::new()).encode(),
+            )
+        },
         |world, address| {
             world.store.put(world.keys.ip(&NetworkName::default(), address), ask("x").reservation());
         },
@@ -174,14 +189,14 @@ fn one_that_cannot_be_served_any_more_does_not_stop_the_others() {
         world.ask("a");
         world.ask("b");
         let line = world.line(false);
-        let txn = world.plan(&line).expect("a batch");
+        let batch = world.plan(&line).expect("a batch");
         spoil(&mut world, addr("10.0.0.1"));
         let before = world.store.get(&world.keys.owner(&ask("a").owner)).cloned();
-        let reply = world.apply(&txn);
+        let reply = world.apply(&batch);
         assert!(reply.succeeded, "case {case}");
         assert_eq!(world.store.get(&world.keys.owner(&ask("a").owner)), before.as_ref(), "case {case}");
         assert_eq!(world.held("b").as_deref(), Some("10.0.0.2"), "case {case}");
-        assert_eq!(served(&txn, &reply.found), [world.tickets[1].clone()], "case {case}");
+        assert_eq!(batch.effects.outcome(&reply.found).gone, [world.tickets[1].clone()], "case {case}");
     }
 }
 
@@ -190,15 +205,15 @@ fn a_commit_of_somebody_else_stops_the_whole_batch() {
     let mut world = World::new();
     world.ask("a");
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
+    let batch = world.plan(&line).expect("a batch");
     let page = world.keys.page(&NetworkName::default(), addr("10.0.0.1").page());
     world.store.put(page, vec![0xff; 512]);
-    assert!(!world.apply(&txn).succeeded);
+    assert!(!world.apply(&batch).succeeded);
     assert_eq!(world.held("a"), None);
     // It was read again with the answer, and the range is full now: the run gets its turn.
-    let txn = world.plan(&line).expect("a batch");
-    assert!(hands_over(&txn));
-    assert!(served(&txn, &world.apply(&txn).found).is_empty());
+    let batch = world.plan(&line).expect("a batch");
+    assert!(batch.effects.turn.is_some());
+    assert!(batch.effects.outcome(&world.apply(&batch).found).gone.is_empty());
 }
 
 #[test]
@@ -206,7 +221,7 @@ fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
     let other_epoch = TicketRecord::asking(&ask("a"), 2);
     let other_scope = {
         let mut ask = ask("a");
-        ask.wanted.sets.reverse();
+        ask.ranges().sets.reverse();
         TicketRecord::asking(&ask, 1)
     };
     for alone in [TicketRecord::of(ask("a").owner), other_epoch, other_scope] {
@@ -215,9 +230,9 @@ fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
         world.ask("b");
         let created = world.store.get(&first).expect("stands").create_revision;
         let line = world.line(false);
-        let txn = world.plan(&line).expect("a batch");
-        assert!(hands_over(&txn));
-        world.apply(&txn);
+        let batch = world.plan(&line).expect("a batch");
+        assert!(batch.effects.turn.is_some());
+        world.apply(&batch);
         let entry = world.store.get(&first).expect("it stands still");
         assert_eq!(entry.create_revision, created);
         assert_ne!(entry.mod_revision, created, "its turn was signalled");
@@ -226,9 +241,9 @@ fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
         // It does nothing. The next head passes it.
         world.ask("c");
         let line = world.line(false);
-        let txn = world.plan(&line).expect("a batch");
-        assert!(!hands_over(&txn));
-        world.apply(&txn);
+        let batch = world.plan(&line).expect("a batch");
+        assert!(batch.effects.turn.is_none());
+        world.apply(&batch);
         assert!(world.held("c").is_some());
     }
 }
@@ -239,10 +254,10 @@ fn a_turn_is_not_given_to_a_ticket_that_is_gone() {
     let first = world.stand(&TicketRecord::of(ask("a").owner));
     world.ask("b");
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
+    let batch = world.plan(&line).expect("a batch");
     world.store.apply(&Txn { then: vec![Op::Delete(first.clone())], ..Txn::default() });
-    let reply = world.apply(&txn);
-    assert!(reply.succeeded && !has_handed_over(&txn, &reply.found));
+    let reply = world.apply(&batch);
+    assert!(reply.succeeded && !batch.effects.outcome(&reply.found).has_given_turn);
     assert_eq!(world.store.get(&first), None);
 }
 
@@ -251,9 +266,9 @@ fn a_head_that_stops_keeps_the_last_one_and_gives_it_the_turn() {
     let mut world = World::new();
     let keys: Vec<Bytes> = ["a", "b", "c"].iter().map(|id| world.ask(id)).collect();
     let line = world.line(true);
-    let txn = world.plan(&line).expect("a batch");
-    assert!(hands_over(&txn));
-    world.apply(&txn);
+    let batch = world.plan(&line).expect("a batch");
+    assert!(batch.effects.turn.is_some());
+    world.apply(&batch);
     assert!(world.held("a").is_some() && world.held("b").is_some() && world.held("c").is_none());
     let kept = world.store.get(&keys[2]).expect("stands");
     assert_ne!(kept.mod_revision, kept.create_revision);
@@ -269,10 +284,10 @@ fn two_runs_of_one_pod_are_not_served_together() {
     world.ask("b");
     world.ask("b");
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
-    let reply = world.apply(&txn);
+    let batch = world.plan(&line).expect("a batch");
+    let reply = world.apply(&batch);
     assert!(reply.succeeded, "no key is written twice");
-    assert_eq!(served(&txn, &reply.found).len(), 1);
+    assert_eq!(batch.effects.outcome(&reply.found).gone.len(), 1);
 }
 
 #[test]
@@ -280,24 +295,24 @@ fn cursors_move_to_the_last_one_and_a_full_queue_fits() {
     let mut world = World::new();
     for at in 0..150 {
         let mut ask = ask(&format!("c{at}"));
-        ask.wanted.order = Order::Next;
+        ask.ranges().order = Order::Next;
         world.stand(&TicketRecord::asking(&ask, 1));
     }
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
-    assert!(txn.fits());
-    let reply = world.apply(&txn);
-    assert_eq!(served(&txn, &reply.found).len(), SIZES[0]);
+    let batch = world.plan(&line).expect("a batch");
+    assert!(batch.txn.fits());
+    let reply = world.apply(&batch);
+    assert_eq!(batch.effects.outcome(&reply.found).gone.len(), SIZES[0]);
     assert!(world.has_tail());
-    let cursor = world.keys.cursor(&ask("any").wanted.sets[0], None);
+    let cursor = world.keys.cursor(&ask("any").ranges().sets[0], None);
     assert_eq!(
         world.store.get(&cursor).expect("a cursor").value,
         format!("10.0.0.{}", SIZES[0]).into_bytes()
     );
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
-    let reply = world.apply(&txn);
-    assert_eq!(served(&txn, &reply.found).len(), 150 - SIZES[0]);
+    let batch = world.plan(&line).expect("a batch");
+    let reply = world.apply(&batch);
+    assert_eq!(batch.effects.outcome(&reply.found).gone.len(), 150 - SIZES[0]);
     assert!(!world.has_tail());
 }
 
@@ -309,10 +324,10 @@ fn nobody_is_served_while_the_store_hands_out_nothing() {
     meta.paused = Some("a migration".into());
     world.store.put(world.keys.meta(), meta.encode());
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a turn");
-    assert!(hands_over(&txn), "it has its own error to tell");
-    let reply = world.apply(&txn);
-    assert!(served(&txn, &reply.found).is_empty() && world.held("a").is_none());
+    let batch = world.plan(&line).expect("a turn");
+    assert!(batch.effects.turn.is_some(), "it has its own error to tell");
+    let reply = world.apply(&batch);
+    assert!(batch.effects.outcome(&reply.found).gone.is_empty() && world.held("a").is_none());
 }
 
 fn freeing(world: &World, id: &str, ns: u64) -> TicketRecord {
@@ -337,8 +352,8 @@ fn dels_are_served_beside_adds_and_their_bits_are_cleared() {
     let early = freeing(&world, "c", 3);
     let early = world.stand(&early);
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
-    assert!(world.apply(&txn).succeeded);
+    let batch = world.plan(&line).expect("a batch");
+    assert!(world.apply(&batch).succeeded);
     assert_eq!(world.held("b"), None);
     let tombstone = world.store.get(&world.keys.tombstone(&ask("b").owner)).expect("a tombstone");
     assert_eq!(Tombstone::decode(&tombstone.value).expect("decodes").start.ns, 9);
@@ -357,10 +372,10 @@ fn a_reservation_that_stays_keeps_its_bit() {
     let del = freeing(&world, "a", 9);
     let ticket = world.stand(&del);
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
+    let batch = world.plan(&line).expect("a batch");
     // The DEL has left meanwhile.
     world.store.apply(&Txn { then: vec![Op::Delete(ticket)], ..Txn::default() });
-    assert!(!world.apply(&txn).succeeded);
+    assert!(!world.apply(&batch).succeeded);
     assert!(world.held("a").is_some());
 }
 
@@ -377,8 +392,8 @@ fn many_dels_fit_into_few_batches() {
     let mut batches = 0;
     while world.has_tail() {
         let line = world.line(false);
-        let txn = world.plan(&line).expect("a batch");
-        assert!(txn.fits() && world.apply(&txn).succeeded);
+        let batch = world.plan(&line).expect("a batch");
+        assert!(batch.txn.fits() && world.apply(&batch).succeeded);
         batches += 1;
     }
     assert!(ids.iter().all(|id| world.held(id).is_none()));
@@ -390,10 +405,10 @@ fn the_bit_of_a_run_that_was_left_out_is_cleared_by_the_next_commit() {
     let mut world = World::new();
     let gone = world.ask("a");
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
+    let batch = world.plan(&line).expect("a batch");
     world.store.apply(&Txn { then: vec![Op::Delete(gone)], ..Txn::default() });
-    let reply = world.apply(&txn);
-    let stray = left_out(&world.keys, &txn, &reply.found);
+    let reply = world.apply(&batch);
+    let stray = batch.effects.outcome(&reply.found).stray;
     assert_eq!(stray.len(), 2, "one of each family: {stray:?}");
     let (network, address) = stray[0].clone();
     let page = world.keys.page(&network, address.page());
@@ -407,7 +422,7 @@ fn the_bit_of_a_run_that_was_left_out_is_cleared_by_the_next_commit() {
     let clearing = world.plan(&line).expect("a commit");
     let mut taken = world.store.clone();
     taken.put(world.keys.ip(&network, address), "");
-    assert!(!taken.apply(&clearing).succeeded);
+    assert!(!taken.apply(&clearing.txn).succeeded);
     assert!(world.apply(&clearing).succeeded && !has_bit(&world));
 }
 
@@ -444,7 +459,7 @@ fn a_batch_frees_only_the_record_that_the_del_has_read() {
     let mut later = ask("a");
     later.stamp.start = RunStart { boot: "later".into(), ns: 1 };
     let held = OwnerRecord::decode(&world.store.get(&own).expect("held").value).expect("decodes").addresses;
-    world.store.put(own.clone(), later.record(held).encode());
+    world.store.put(own.clone(), Resolved::without_pools(&later).record(held).encode());
     let written = world.store.get(&own).cloned();
     world.seen = Snapshot::default();
     world.stand(&del);
@@ -470,9 +485,9 @@ fn reservations_that_were_read_before_their_page_was_deleted_hold_nothing() {
         world.ask(id);
     }
     let line = world.line(false);
-    let txn = world.plan(&line).expect("a batch");
-    let reply = world.apply(&txn);
-    assert_eq!(served(&txn, &reply.found).len(), 2);
+    let batch = world.plan(&line).expect("a batch");
+    let reply = world.apply(&batch);
+    assert_eq!(batch.effects.outcome(&reply.found).gone.len(), 2);
     // The second one is decided on the page as the first one has left it.
     assert_eq!(["c", "d"].map(|id| world.held(id).expect("it was served")), ["10.0.0.1", "10.0.0.2"]);
 }
@@ -488,7 +503,7 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
         world.store.put(world.keys.page(&network, address.page()), crate::pool::Bits::empty().to_bytes());
         held.push(Held::new(address.ip(), Some(network)));
     }
-    world.store.put(world.keys.owner(&owner), ask("wide").record(held).encode());
+    world.store.put(world.keys.owner(&owner), Resolved::without_pools(&ask("wide")).record(held).encode());
     let del = freeing(&world, "wide", 9);
     let wide = world.stand(&del);
     world.ask("b");
@@ -500,17 +515,17 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
 /// One that asks for an address of a /28 of its own, in the page of all others.
 fn of_own_range(at: usize) -> Ask {
     let range = cidr(&format!("10.0.{}.{}/28", at / 16, at % 16 * 16));
-    let wanted = Wanted { order: Order::Next, ..Wanted::lowest_of(vec![set([range])]) };
-    Ask { wanted, ..ask(&format!("c{at}")) }
+    let wanted = RangesWanted { order: Order::Next, ..RangesWanted::lowest_of(vec![set([range])]) };
+    Ask { wanted: wanted.into(), ..ask(&format!("c{at}")) }
 }
 
 #[test]
 fn runs_of_many_ranges_of_a_page_are_served_together_and_each_moves_its_own_cursor() {
     let mut world = World::new();
-    world.scope = of_own_range(0).scope();
+    world.scope = Resolved::without_pools(&of_own_range(0)).scope();
     let asks: Vec<Ask> = (0..200).map(of_own_range).collect();
     for ask in &asks {
-        assert_eq!(ask.scope(), world.scope);
+        assert_eq!(Resolved::without_pools(ask).scope(), world.scope);
         world.stand(&TicketRecord::asking(ask, 1));
     }
     let mut commits = 0;
@@ -521,9 +536,10 @@ fn runs_of_many_ranges_of_a_page_are_served_together_and_each_moves_its_own_curs
     }
     assert!(commits <= 5, "{commits}");
     for (at, ask) in asks.iter().enumerate() {
-        let first = ask.wanted.sets[0].ranges()[0].first();
+        let asked = Resolved::without_pools(ask);
+        let first = asked.sets()[0].set.ranges()[0].first();
         assert_eq!(world.held(&format!("c{at}")), Some(first.to_string()));
-        let cursor = world.store.get(&ask.cursor_keys(&world.keys)[0]).expect("a cursor");
+        let cursor = world.store.get(&asked.cursor_keys(&world.keys)[0]).expect("a cursor");
         assert_eq!(cursor.value, first.to_string().into_bytes());
     }
 }

@@ -5,19 +5,20 @@ use std::collections::BTreeSet;
 
 use tokio::time::{Instant, timeout};
 
-use super::{AppliedAt, Attempt, Attempted, Driver, Stopped, before};
+use super::{AppliedAt, Attempt, Attempted, Driver, Footing, Stopped, before};
 use crate::limits;
 use crate::store::batch;
 use crate::store::change::Change;
+use crate::store::effects::{Effects, Outcome, Planned};
 use crate::store::fence::Fence;
-use crate::store::keys::{Bytes, Keys, NetworkAddress, Scope};
+use crate::store::keys::{Bytes, NetworkAddress, Scope};
 use crate::store::kv::{Failure, Kv};
 use crate::store::line::{Line, Waiting};
 use crate::store::queue::{Queue, Taken, Turn};
 use crate::store::session::Session;
 use crate::store::snapshot::Snapshot;
 use crate::store::ticket::Ticket;
-use crate::store::txn::{Entry, Op, Reply, Txn};
+use crate::store::txn::{Entry, Found, Op, Reply, Txn};
 
 /// What a run knows at the head of its queue.
 #[derive(Default)]
@@ -38,11 +39,12 @@ pub(super) struct Head {
 
 impl Head {
     /// Notes what a commit from the queue has done.
-    pub(super) fn has_committed(&mut self, keys: &Keys, ticket: &Ticket, txn: &Txn, reply: &Reply) {
-        self.gone.extend(batch::served(txn, &reply.found));
-        self.stray = batch::left_out(keys, txn, &reply.found);
-        let was_last = ticket.was_last(txn, &reply.found) && self.stray.is_empty();
-        self.owes_turn &= !(was_last && self.has_served_all() || batch::has_handed_over(txn, &reply.found));
+    pub(super) fn has_committed(&mut self, effects: &Effects, found: &[Found]) {
+        let Outcome { gone, stray, has_given_turn, has_ended_queue } = effects.outcome(found);
+        self.gone.extend(gone);
+        self.stray = stray;
+        let was_last = has_ended_queue && self.stray.is_empty();
+        self.owes_turn &= !(was_last && self.has_served_all() || has_given_turn);
     }
 
     /// Whether nobody is left of those who were read, apart from runs that have had their turn. The last one in the
@@ -109,10 +111,11 @@ impl<K: Kv> Driver<'_, K> {
             self.has_put_beside(&ticket, seen);
         }
         let fence = Fence::Ticket(ticket.clone());
+        let footing = Footing { scope: Some(queue.scope()), fence: &fence };
         if change.is_unhindered(seen) {
             // Nobody is before it, so those who have come since wait for it.
             head.owes_turn = taken.is_first;
-            return self.commit(change, (Some(queue.scope()), &fence), head, seen).await;
+            return self.commit(change, footing, head, seen).await;
         }
         let proof = change.proof();
         let mut has_given_way = false;
@@ -124,7 +127,7 @@ impl<K: Kv> Driver<'_, K> {
                     // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
                     Turn::Impatient => !has_given_way,
                     Turn::Served(found) => {
-                        self.acknowledge(None, AppliedAt::shown(&found), seen).await?;
+                        self.acknowledge(None, Effects::default(), AppliedAt::shown(&found), seen).await?;
                         return Ok(Attempt::Committed(change.served(&found)));
                     }
                     Turn::Gone => {
@@ -141,7 +144,7 @@ impl<K: Kv> Driver<'_, K> {
             taken.is_first = false;
             let attempted = match self.commit_in_line(change, &ticket, queue, head, seen).await? {
                 Some(attempt) => Ok(attempt),
-                None => self.commit(change, (Some(queue.scope()), &fence), head, seen).await,
+                None => self.commit(change, footing, head, seen).await,
             };
             match attempted {
                 // Another run is at the head, and will probably serve this one.
@@ -181,14 +184,16 @@ impl<K: Kv> Driver<'_, K> {
         let mut line = std::mem::take(&mut head.line);
         line.waiting.insert(0, Waiting::of(own));
         self.recall();
-        let Some(txn) = self.plan_batch(queue, ticket, &line, seen).await? else { return Ok(None) };
+        let Some(Planned { txn, effects }) = self.plan_batch(queue, ticket, &line, seen).await? else {
+            return Ok(None);
+        };
         let reply = self.session.txn(&txn).await?;
         if !reply.succeeded {
             seen.absorb(&txn.otherwise, &reply);
             return Ok(head.gives_way.then_some(Attempt::GivesWay));
         }
         seen.apply(&txn, &reply);
-        head.has_committed(self.session.keys, ticket, &txn, &reply);
+        head.has_committed(&effects, &reply.found);
         let is_served = head.gone.contains(&ticket.key);
         Ok(is_served.then_some(Attempt::Committed(Some(done))))
     }
@@ -207,8 +212,7 @@ impl<K: Kv> Driver<'_, K> {
             self.may_be_served = true;
             return attempted;
         };
-        let removal = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
-        head.owes_turn &= !(ticket.was_last(&removal, &reply.found) && head.has_served_all());
+        head.owes_turn &= !(Ticket::END.is_carried_out(&reply.found) && head.has_served_all());
         let found = reply.found.last().and_then(|found| found.one());
         let Some(done) = found.and_then(|found| change.served(found)) else { return attempted };
         match attempted {
@@ -233,7 +237,7 @@ impl<K: Kv> Driver<'_, K> {
         let found = seen.entry(&change.proof());
         match found.and_then(|found| change.served(found)) {
             Some(done) => {
-                self.acknowledge(None, AppliedAt::found(seen.revision), seen).await?;
+                self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             None => {
@@ -272,18 +276,18 @@ impl<K: Kv> Driver<'_, K> {
             head.line.hands_over = Instant::now() >= stop_at;
             head.line.stray.clone_from(&head.stray);
             self.recall();
-            let txn = match self.plan_batch(queue, ticket, &head.line, seen).await? {
-                Some(txn) => txn,
+            let Planned { txn, effects } = match self.plan_batch(queue, ticket, &head.line, seen).await? {
+                Some(planned) => planned,
                 None if is_fresh => return Ok(()),
                 // Others may have come since.
                 None => continue,
             };
-            let goes_on = head.owes_turn && !batch::hands_over(&txn);
+            let goes_on = head.owes_turn && effects.turn.is_none();
             let (committed, listed) = send(queue.session(), &txn, goes_on.then_some(queue)).await;
             let reply = committed?;
             if reply.succeeded {
                 seen.apply(&txn, &reply);
-                head.has_committed(self.session.keys, ticket, &txn, &reply);
+                head.has_committed(&effects, &reply.found);
                 head.listed = listed;
             } else {
                 // Another run is at the head, too.
@@ -302,10 +306,15 @@ impl<K: Kv> Driver<'_, K> {
         head: &Ticket,
         line: &Line,
         seen: &mut Snapshot,
-    ) -> Result<Option<Txn>, Failure> {
+    ) -> Result<Option<Planned>, Failure> {
         loop {
             match batch::plan(self.session.keys, seen, head, queue.scope(), line) {
-                Ok(txn) => return Ok(txn.map(|txn| self.comparing_own_key(txn, seen))),
+                Ok(mut planned) => {
+                    if let Some(planned) = &mut planned {
+                        self.compare_own_key(&mut planned.txn, seen);
+                    }
+                    return Ok(planned);
+                }
                 Err(lacking) => queue.session().read_all(lacking, seen).await?,
             }
         }
@@ -329,8 +338,9 @@ pub(super) async fn send<K: Kv>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::keys::{LeaseId, TicketId};
-    use crate::store::txn::{Found, NestedReply};
+    use crate::store::effects::Position;
+    use crate::store::keys::{Keys, TicketId};
+    use crate::store::txn::NestedReply;
 
     /// A dead run is before those that wait, and the last one of them becomes the head out of impatience.
     #[test]
@@ -345,18 +355,14 @@ mod tests {
             mod_revision: id + turn,
             lease: 7,
         };
-        let (tail, moved) = (keys.tail(&scope), keys.moved(&scope));
-        let lease = LeaseId(7);
-        let ticket = Ticket { key: key(9), create_revision: 9, lease, tombstones: lease, tail, moved };
-        let txn = Txn { then: ticket.removal().to_vec(), ..Txn::default() };
+        let effects = Effects { removes: vec![key(9)], ends: vec![Position(1)], ..Effects::default() };
         let end = NestedReply { succeeded: true, found: vec![Found::default()] };
         let found = vec![Found::default(), Found { nested: Some(end), ..Found::default() }];
-        let reply = Reply { succeeded: true, revision: 20, found };
         let owes = |tickets: &[Entry], gone: &[Bytes]| {
             let line = Line::new(tickets, |_| false);
             let gone = gone.iter().cloned().collect();
             let mut head = Head { line, owes_turn: true, gone, ..Head::default() };
-            head.has_committed(&keys, &ticket, &txn, &reply);
+            head.has_committed(&effects, &found);
             head.owes_turn
         };
         assert!(owes(&[entry(1, 0), entry(2, 0)], &[key(1)]), "one is left");

@@ -5,6 +5,7 @@
 
 use super::{AppliedAt, Driver, Stopped};
 use crate::pool::record::{FIRST_EPOCH, Meta};
+use crate::store::change::Commit;
 use crate::store::fence::Fence;
 use crate::store::known::{HighWater, OwnKey, SeenAs, judged_by};
 use crate::store::kv::{Failure, Kv};
@@ -47,18 +48,18 @@ impl<K: Kv> Driver<'_, K> {
     /// ticket also puts the key; a ticket has put it already.
     ///
     /// "Not older", not "as it was read": runs of one node are no contenders here.
-    pub(super) fn with_own_key(&self, txn: Txn, fence: &Fence, seen: &Snapshot) -> Txn {
-        let Some((own_key, value)) = self.own_key() else { return txn };
-        let mut txn = self.comparing_own_key(txn, seen);
+    pub(super) fn add_own_key<D>(&self, commit: &mut Commit<D>, fence: &Fence, seen: &Snapshot) {
+        let Some((own_key, value)) = self.own_key() else { return };
+        self.compare_own_key(&mut commit.txn, seen);
         if matches!(fence, Fence::Lease { .. }) {
-            txn.then.push(Op::Put(own_key.clone(), value.clone(), None));
+            commit.txn.then.push(Op::Put(own_key.clone(), value.clone(), None));
+            commit.effects.puts_own_key = true;
         }
-        txn
     }
 
     /// Lets a transaction that reserves for any run be applied only in a store in which the node's key is not older
     /// than it knows.
-    pub(super) fn comparing_own_key(&self, mut txn: Txn, seen: &Snapshot) -> Txn {
+    pub(super) fn compare_own_key(&self, txn: &mut Txn, seen: &Snapshot) {
         if let Some(own) = self.compared_key(seen) {
             let name = own.name.clone().into_bytes();
             txn.compares.push(Compare::NotOlder(name, own.revision));
@@ -68,7 +69,6 @@ impl<K: Kv> Driver<'_, K> {
                 txn.otherwise.push(read);
             }
         }
-        txn
     }
 
     /// The operation that puts the node's key beside a ticket, by what the node knows now. It is a transaction of its
@@ -97,16 +97,6 @@ impl<K: Kv> Driver<'_, K> {
         match &witness.run {
             WitnessRun::Reserves(value) => Some((&witness.own_key, value)),
             WitnessRun::Frees | WitnessRun::FreesInSound => None,
-        }
-    }
-
-    /// Notes that an acknowledged transaction has put the node's key.
-    pub(super) fn has_put_own_key(&mut self, txn: &Txn, revision: i64) {
-        let puts = self
-            .own_key()
-            .is_some_and(|(own, _)| txn.then.iter().any(|op| matches!(op, Op::Put(key, ..) if key == own)));
-        if puts {
-            self.put_at = Some(revision);
         }
     }
 

@@ -6,12 +6,13 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::pool::range::fixtures::{cidr, set};
-use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, Record, RunStart};
-use crate::pool::{Range, Standing};
+use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, PoolChanges, PoolRecord, Record, RunStart};
+use crate::pool::{Range, Standing, Wanted};
 use crate::store::allot::{Added, Allotment, Allotted, Refused};
 use crate::store::ask::{Ask, RunStamp};
-use crate::store::batch::{self, served};
+use crate::store::batch;
 use crate::store::change::{Change, Step};
+use crate::store::effects::Planned;
 use crate::store::fence::Fence;
 use crate::store::keys::{LeaseId, TicketId};
 use crate::store::line::Line;
@@ -105,11 +106,11 @@ impl World {
     }
 
     /// The commit that serves it.
-    fn batch(&self, scope: &Scope, line: &Line, head: &Ticket) -> Txn {
+    fn batch(&self, scope: &Scope, line: &Line, head: &Ticket) -> Planned {
         let mut seen = Snapshot::default();
         loop {
             match batch::plan(&self.keys, &seen, head, scope, line) {
-                Ok(txn) => return txn.expect("a batch"),
+                Ok(planned) => return planned.expect("a batch"),
                 Err(lacking) => self.store.read_all(&lacking, &mut seen),
             }
         }
@@ -146,12 +147,22 @@ fn from(id: &str, ns: u64, pools: PoolsWanted) -> Ask {
     let start = RunStart { boot: "b".into(), ns };
     let stamp = RunStamp { start, machine: "m".into(), store_id: "s".into(), created_at: String::new() };
     let owner = Owner::named(["east", "n", id, "eth0"]).expect("plain names");
-    Ask::new(owner, Labels { pod, cni_network: "net".into() }, Wanted::lowest_of(Vec::new()), stamp)
-        .from_pools(pools)
+    Ask::new(owner, Labels { pod, cni_network: "net".into() }, pools, stamp)
 }
 
 fn ask(id: &str) -> Ask {
     from(id, 5, elements(&[&["storage"]]))
+}
+
+/// The subnet that an ADD takes its address from.
+fn subnet(change: &Allotment<'_>, seen: &Snapshot) -> String {
+    change.resolve(seen).expect("it is known").sets()[0].set.ranges()[0].subnet().to_string()
+}
+
+/// Turns to the next pool, because this one is full.
+fn turn_to_next(change: &mut Allotment<'_>, seen: &Snapshot) -> bool {
+    let full = change.resolve(seen).expect("it is known").full(0);
+    change.turn_to_next_pool(&full)
 }
 
 fn addresses(held: &[Held]) -> Vec<String> {
@@ -259,7 +270,10 @@ fn pools_that_give_nothing_say_why() {
     assert!(matches!(world.refusal(&asking("10.7.0.2")), PoolRefused::Outside(_)));
     assert_eq!(addresses(&world.commit(&asking("10.0.1.4")).1), ["10.0.1.4"]);
     let closed = STORAGE.replace(r#""gateway":"10.0.0.6""#, r#""state":"closed""#);
-    assert!(matches!(World::new(&[&closed]).plan(&ask("a")), Ok(Step::Done(Allotted::Full { set: 0 }))));
+    assert!(matches!(
+        World::new(&[&closed]).plan(&ask("a")),
+        Ok(Step::Done(Allotted::Full(Full::Pool { element: 0, .. })))
+    ));
 }
 
 #[test]
@@ -269,10 +283,9 @@ fn of_several_pools_the_next_is_used_when_one_is_full() {
     let mut change = Allotment::new(&asked, &world.keys);
     let mut seen = Snapshot::default();
     world.store.read(&[world.keys.pool(&name("storage")), world.keys.pool(&name("spill"))], &mut seen);
-    assert!(change.turn_to_next_pool(0, &seen));
-    let now = change.asked(&seen).expect("it is known").into_owned();
-    assert_eq!(now.wanted.sets[0].ranges()[0].subnet().to_string(), "10.0.2.0/29");
-    assert!(!change.turn_to_next_pool(0, &seen), "there is no third");
+    assert!(turn_to_next(&mut change, &seen));
+    assert_eq!(subnet(&change, &seen), "10.0.2.0/29");
+    assert!(!turn_to_next(&mut change, &seen), "there is no third");
 }
 
 #[test]
@@ -281,13 +294,19 @@ fn a_pool_that_cannot_give_an_address_is_passed_over_if_there_is_another() {
     for first in [TEAM, &closed] {
         let world = World::new(&[first, SPILL]);
         let asked = from("a", 5, elements(&[&["storage", "spill"]]));
-        assert!(matches!(world.plan(&asked), Ok(Step::Done(Allotted::Full { set: 0 }))), "{first}");
+        assert!(
+            matches!(world.plan(&asked), Ok(Step::Done(Allotted::Full(Full::Pool { element: 0, .. })))),
+            "{first}"
+        );
     }
     // An address of the second pool is asked for.
     let world = World::new(&[STORAGE, SPILL]);
     let requests = vec!["10.0.2.3".parse().expect("an address")];
     let mut wanted = PoolsWanted { requests, ..elements(&[&["storage", "spill"]]) };
-    assert!(matches!(world.plan(&from("a", 5, wanted.clone())), Ok(Step::Done(Allotted::Full { set: 0 }))));
+    assert!(matches!(
+        world.plan(&from("a", 5, wanted.clone())),
+        Ok(Step::Done(Allotted::Full(Full::Pool { element: 0, .. })))
+    ));
     wanted.turn_to_next(0);
     assert_eq!(addresses(&world.commit(&from("a", 5, wanted)).1), ["10.0.2.3"]);
 }
@@ -305,8 +324,7 @@ fn routes_are_those_of_the_pool_that_gave_the_address() {
     let asked = from("a", 6, elements(&[&["storage", "spill"]]));
     let mut seen = Snapshot::default();
     world.store.read(&[world.keys.pool(&name("storage")), world.keys.pool(&name("spill"))], &mut seen);
-    let asked = asked.resolved(&world.keys, &seen, &DecodedPools::default()).expect("they are known");
-    let routes = asked.pools.as_ref().expect("it has pools").in_result(&held, &[]).routes;
+    let routes = Allotment::new(&asked, &world.keys).pools(&seen).in_result(&held, &[]).routes;
     assert_eq!(routes.iter().map(|route| route.gw).collect::<Vec<_>>(), ["10.0.2.6".parse().ok()]);
 }
 
@@ -335,7 +353,7 @@ fn a_network_moves_into_a_pool_and_nobody_is_renumbered() {
     let mut world = World::new(&[STORAGE]);
     let ranges = cidr("10.0.0.0/29").bounds("10.0.0.1", "10.0.0.5").network("blue");
     let mut before = from("a", 4, elements(&[]));
-    (before.pools, before.wanted) = (None, Wanted::lowest_of(vec![set([ranges])]));
+    before.wanted = Wanted::lowest_of(vec![set([ranges])]);
     let held = world.hold(&before);
     assert_eq!((addresses(&held), &held[0].pool), (vec!["10.0.0.1".to_owned()], &None));
     let now = world.hold(&ask("a"));
@@ -350,15 +368,15 @@ fn a_head_serves_by_the_newest_text_and_its_commit_notices_a_change() {
     let asked = ask("a");
     let mut seen = Snapshot::default();
     world.store.read(&[world.keys.pool(&name("storage"))], &mut seen);
-    let scope = asked.resolved(&world.keys, &seen, &DecodedPools::default()).expect("it is known").scope();
+    let scope = Allotment::new(&asked, &world.keys).scope(&seen).expect("it is known");
     let (line, head, key) = world.waiting(&asked, &scope);
-    let txn = world.batch(&scope, &line, &head);
+    let Planned { txn, effects } = world.batch(&scope, &line, &head);
     let mut changed = World { keys: world.keys.clone(), store: world.store.clone() };
     changed.apply(MOVED);
     let reply = changed.store.apply(&txn);
-    assert!(served(&txn, &reply.found).is_empty(), "the text has changed");
+    assert!(effects.outcome(&reply.found).gone.is_empty(), "the text has changed");
     let reply = world.store.apply(&txn);
-    assert_eq!(served(&txn, &reply.found), [key]);
+    assert_eq!(effects.outcome(&reply.found).gone, [key]);
     let own = world.store.get(&world.keys.owner(&asked.owner)).expect("a record");
     let record = OwnerRecord::decode(&own.value).expect("decodes");
     assert_eq!(record.addresses[0].pool.as_ref().map(|pool| &pool.name), Some(&name("storage")));
@@ -374,7 +392,7 @@ fn a_head_serves_runs_of_another_pool_in_its_page() {
     let scope_of = |world: &World, asked: &Ask| {
         let mut seen = Snapshot::default();
         world.store.read(&["one", "other"].map(|pool| world.keys.pool(&name(pool))), &mut seen);
-        asked.resolved(&world.keys, &seen, &DecodedPools::default()).expect("it is known").scope()
+        Allotment::new(asked, &world.keys).scope(&seen).expect("it is known")
     };
     let scope = scope_of(&world, &head);
     assert_eq!(scope, scope_of(&world, &waits));
@@ -382,9 +400,9 @@ fn a_head_serves_runs_of_another_pool_in_its_page() {
     world.apply(&one.replace(r#"0.0/28"}"#, r#"0.0/28","state":"closed"},{"range":"10.9.0.0/16"}"#));
     assert_eq!(scope, scope_of(&world, &head));
     let (line, ticket, key) = world.waiting(&waits, &scope);
-    let txn = world.batch(&scope, &line, &ticket);
+    let Planned { txn, effects } = world.batch(&scope, &line, &ticket);
     let reply = world.store.apply(&txn);
-    assert_eq!(served(&txn, &reply.found), [key]);
+    assert_eq!(effects.outcome(&reply.found).gone, [key]);
 }
 
 /// The text of a pool of some /29 out of one /24, each open or not.
@@ -422,7 +440,7 @@ proptest! {
                         let gives = |range: &Range| range.standing(address) == Standing::Assignable;
                         prop_assert!(open.iter().any(gives), "{text}: {address}");
                     }
-                    Ok(Step::Done(Allotted::Full { .. })) => {
+                    Ok(Step::Done(Allotted::Full(_))) => {
                         let size: u128 = open.iter().map(Range::size).sum();
                         prop_assert!(size <= u128::from(pods), "{text}");
                     }

@@ -1,6 +1,6 @@
 //! Tables of cases, and the answers that are compared with a file.
 //!
-//! A table never ends at its first failure: what is wrong with one row says little about the next.
+//! A table never ends at its first failure: a fault of one row says little about the next.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -17,7 +17,7 @@ const WORKERS: usize = 4;
 /// The versions of the protocol, oldest first.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// Judges every row, then fails with the name of each that failed and what was wrong with it.
+/// Judges every row, then fails with the name and the fault of each that failed.
 #[track_caller]
 pub(crate) fn every<R: Send>(rows: impl IntoIterator<Item = (String, R)>, judge: impl Fn(R) + Sync) {
     let failures: Vec<String> = in_parallel(WORKERS, rows, |(name, row)| {
@@ -57,7 +57,7 @@ pub(crate) fn held(cluster: &Cluster) -> Vec<String> {
     keys.filter(|key| !key.starts_with("v1/net/") || key.contains("/ip/")).collect()
 }
 
-/// One row: a network on a fresh cluster, and what is done there in turn.
+/// One row: a network on a fresh cluster, and its steps in turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     name: String,
@@ -114,7 +114,7 @@ pub(crate) fn every_case(cases: impl IntoIterator<Item = Case>) {
     every(cases.into_iter().map(|case| (case.name.clone(), case)), Case::judge);
 }
 
-/// One run of the plugin and what it must answer.
+/// One run of the plugin and the answer that it must give.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     verb: &'static str,

@@ -1,4 +1,4 @@
-//! Reads the sources of a crate: its modules, what each of them imports, and which types it defines.
+//! Reads the sources of a crate: its modules, the imports of each, and the types that each defines.
 //!
 //! It reads words, not meaning. It sees every path that begins with `crate::`, `super::` or a crate's name, in `use`
 //! and elsewhere, and follows names that a module hands on by `pub use`. It does not see what a macro writes, nor which
@@ -60,7 +60,7 @@ impl Crate {
         imported.filter(|other| !name.starts_with(other) && !other.starts_with(name)).collect()
     }
 
-    /// The module that defines what a path leads to.
+    /// The module that defines the target of a path.
     fn home(&self, path: &Name) -> Name {
         let is_module = |length: &usize| self.modules.contains_key(&path[..*length]);
         let length = (0..=path.len()).rev().find(is_module).unwrap_or(0);
@@ -101,7 +101,7 @@ impl Crate {
         self.modules.keys().filter(reaches_itself).map(|name| name.join("/")).collect()
     }
 
-    /// How often each name of a type is defined, aside from what is inside of traits and functions.
+    /// The number of definitions of each type name, aside from those inside of traits and functions.
     pub(crate) fn types(&self) -> BTreeMap<String, usize> {
         let mut types = BTreeMap::new();
         let lines = self.modules.values().flat_map(|module| {
@@ -128,7 +128,7 @@ impl Crate {
     }
 }
 
-/// What is built is not looked into, nor what is hidden.
+/// Build output and hidden folders are left out.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files(folder).into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")).collect()
 }
@@ -201,7 +201,7 @@ fn paths(text: &str, roots: &[&str]) -> Vec<Name> {
     found
 }
 
-/// Reads `a::b`, `a::{b, c::d}` or `a as b`, with `prefix` before it; returns what follows it.
+/// Reads `a::b`, `a::{b, c::d}` or `a as b`, with `prefix` before it; returns the text after it.
 fn read_tree<'a>(mut text: &'a str, prefix: &mut Name, found: &mut Vec<Name>) -> &'a str {
     let begun = prefix.len();
     loop {

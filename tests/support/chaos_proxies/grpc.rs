@@ -1,5 +1,5 @@
 //! A proxy before an etcd into which a test puts faults, one request at a time. It speaks HTTP/2 to both sides, hands
-//! gRPC's bytes on as they are, and leaves alone what no rule concerns. Watches pass through it.
+//! gRPC's bytes on as they are, and leaves alone all requests that no rule concerns. Watches pass through it.
 //!
 //! A request that has come whole is carried out whatever becomes of its client, as etcd does with one that was
 //! proposed.
@@ -26,7 +26,7 @@ const STRUCK_MAX: Duration = Duration::from_secs(30);
 /// No answer of a test's etcd is larger, so nobody waits for a window.
 const WINDOW_BYTES: u32 = 4 << 20;
 
-/// On drop it closes every connection and forgets what it holds back.
+/// On drop it closes every connection and forgets the requests that it holds back.
 pub struct GrpcProxy {
     shared: Arc<GrpcShared>,
     serving: Serving,
@@ -36,7 +36,7 @@ pub struct GrpcProxy {
 #[derive(Clone, Debug)]
 pub struct Struck {
     pub call: Call,
-    /// What etcd said each time it was handed on.
+    /// The verdict of etcd each time that it was handed on.
     pub verdicts: Vec<Verdict>,
 }
 
@@ -50,12 +50,12 @@ impl GrpcProxy {
             struck: Mutex::default(),
         });
         let of_connections = Arc::clone(&shared);
-        // A connection that breaks is what this is for.
+        // Broken connections are the purpose of a proxy.
         let serving = Serving::start(move |socket| serve(Arc::clone(&of_connections), socket));
         Self { shared, serving }
     }
 
-    /// Where clients find it.
+    /// The address for clients.
     pub fn endpoint(&self) -> String {
         self.serving.endpoint()
     }
@@ -67,13 +67,13 @@ impl GrpcProxy {
         self
     }
 
-    /// Takes all rules away. What hangs or is held goes on so.
+    /// Takes all rules away. Requests that hang or are held go on so.
     pub fn clear(&self) -> &Self {
         self.shared.rules.lock().expect("no rule panics").clear();
         self
     }
 
-    /// How many requests of a kind have come.
+    /// The number of requests of a kind that have come.
     pub fn count(&self, kind: Kind) -> usize {
         self.shared.seen.lock().expect("nobody panics with it").iter().filter(|seen| **seen == kind).count()
     }
@@ -103,7 +103,7 @@ impl GrpcProxy {
     }
 }
 
-/// Which requests something happens to, and what: `GrpcRule::of(Kind::Commit).nth(1).lose(Loss::Reset)`.
+/// A rule: the requests that it strikes, and their treatment: `GrpcRule::of(Kind::Commit).nth(1).lose(Loss::Reset)`.
 pub struct GrpcRule {
     kind: Option<Kind>,
     predicate: Option<Predicate>,
@@ -122,7 +122,7 @@ enum Which {
     Chance(u64, u64),
 }
 
-/// How an answer gets lost.
+/// The ways in which an answer gets lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// The connection is reset.
@@ -185,7 +185,7 @@ impl GrpcRule {
         self.act(Treatment::Refuse(code, text.to_owned()))
     }
 
-    /// Hands it on, and answers with an error whatever etcd says.
+    /// Hands it on, and answers with an error, whatever etcd says.
     pub fn claim(self, code: Code, text: &str) -> Self {
         self.act(Treatment::Claim(code, text.to_owned()))
     }

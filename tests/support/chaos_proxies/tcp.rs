@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{Serving, target};
 
-/// What happens to every connection, those that are open too.
+/// The fault of every connection, those that are open too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpFault {
     /// Nothing: bytes are handed on.
@@ -20,7 +20,7 @@ pub enum TcpFault {
     Reset,
     /// Accepted, and left alone: nothing is read and nothing comes. It goes on when the fault is over.
     Blackhole,
-    /// The server's side is gone, and the client is not told: what it sends is taken and thrown away. Connections that
+    /// The server's side is gone, and the client is not told: its bytes are taken and thrown away. Connections that
     /// this has befallen stay so.
     HalfOpen,
     /// Each part travels so much later.
@@ -44,7 +44,7 @@ impl TcpProxy {
         Self { fault, serving }
     }
 
-    /// Where clients find it.
+    /// The address for clients.
     pub fn endpoint(&self) -> String {
         self.serving.endpoint()
     }
@@ -102,7 +102,7 @@ impl TcpConnection {
             if read == 0 {
                 return Ok(());
             }
-            // What was read before a fault began is held up by it too.
+            // A fault also holds up the bytes that were read before it began.
             let fault = self.let_through().await?;
             if let TcpFault::Delay(pause) = fault {
                 tokio::time::sleep(pause).await;
@@ -128,7 +128,7 @@ impl TcpConnection {
     }
 }
 
-/// Takes what comes, says nothing.
+/// Takes all bytes, says nothing.
 async fn swallow(mut client: TcpStream) -> std::io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     while client.read(&mut buffer).await? > 0 {}

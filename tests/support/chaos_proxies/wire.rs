@@ -1,9 +1,9 @@
-//! What a request to etcd is, as a proxy sees it: read from its bytes, without etcd's definitions.
+//! Requests to etcd as a proxy sees them: read from their bytes, without etcd's definitions.
 //!
 //! Only the keys that a transaction writes or deletes if its compares hold decide: nearly every request of metes
 //! *reads* the owner's record, and nothing but a commit puts it.
 
-/// What metes asks for with a request.
+/// The kinds of requests of metes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     Grant,
@@ -34,7 +34,7 @@ pub struct Call {
     pub written: Vec<String>,
 }
 
-/// What etcd made of a request.
+/// The verdict of etcd about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It was done; of a transaction: its compares held.
@@ -61,12 +61,12 @@ impl Call {
         Self { kind, path: path.to_owned(), written }
     }
 
-    /// Whether its requests and answers are streams.
+    /// True if its requests and answers are streams.
     pub fn is_stream(path: &str) -> bool {
         matches!(path, WATCH | "/etcdserverpb.Lease/LeaseKeepAlive" | "/etcdserverpb.Maintenance/Snapshot")
     }
 
-    /// What an answer that is no error says.
+    /// The verdict of an answer that is no error.
     pub fn verdict(&self, frame: &[u8]) -> Verdict {
         let succeeded =
             |(number, value): &(u64, Value<'_>)| *number == 2 && matches!(value, Value::Number(1));
@@ -80,7 +80,7 @@ impl Call {
 const TXN: &str = "/etcdserverpb.KV/Txn";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 
-/// What a transaction writes if its compares hold.
+/// The keys that a transaction writes if its compares hold.
 #[derive(Default)]
 struct Writes {
     puts: Vec<Vec<u8>>,
@@ -140,7 +140,7 @@ fn bytes_of(message: &[u8], wanted: u64) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The fields of a protobuf message; what is malformed ends it.
+/// The fields of a protobuf message; a malformed one ends it.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     std::iter::from_fn(move || {
         let tag = varint(&mut rest)?;

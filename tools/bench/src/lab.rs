@@ -1,4 +1,4 @@
-//! What is measured: a server that waits for the disk, nodes of one cluster, and the programs.
+//! The subjects of the measurement: a server that waits for the disk, nodes of one cluster, and the programs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::options::Options;
 use support::{Cluster, Etcd, EtcdOptions, Node, Run, SlowTrio, network, network_as, tool};
 
-/// How many nodes a storm comes from.
+/// The number of nodes that a storm comes from.
 pub(crate) const NODES: usize = 16;
 
 /// A million addresses need more than etcd's usual 2 GiB.
@@ -24,12 +24,12 @@ pub(crate) struct Lab {
     pub(crate) peer: Option<Peer>,
     floor: PathBuf,
     host_local: PathBuf,
-    /// How many floors were made: they go to the members in turn.
+    /// The number of floors made so far: they go to the members in turn.
     floors: AtomicUsize,
     server: Server,
 }
 
-/// What a cluster runs on.
+/// The etcd that a cluster runs on.
 enum Server {
     Alone(Etcd),
     Three(SlowTrio),
@@ -41,7 +41,7 @@ pub(crate) struct Peer {
     configs: Vec<Vec<u8>>,
 }
 
-/// What the floor does after it has connected.
+/// The floor's request after it has connected.
 #[derive(Clone, Copy)]
 pub(crate) enum Floor {
     Put,
@@ -148,7 +148,7 @@ impl Peer {
         self.program.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// How many networks it is asked for.
+    /// The number of networks that it serves.
     pub(crate) fn networks(&self) -> usize {
         self.configs.len()
     }

@@ -1,11 +1,11 @@
-//! What `metes` costs, as ratios to what nobody can avoid. hack/bench starts it, and names the programs.
+//! The costs of `metes`, as ratios to the costs that nobody can avoid. hack/bench starts it, and names the programs.
 //!
 //! Whole processes are timed, from their start to their end, as a runtime waits for them. The modules, in the direction
 //! in which the data flows:
 //!
-//! - [`options`]: what is asked for.
-//! - [`lab`]: what is measured: a server that writes to the disk, nodes, and programs.
-//! - [`measure`]: one module for each section, and what they have in common. Each adds rows to
+//! - [`options`]: the options.
+//! - [`lab`]: the subjects: a server that writes to the disk, nodes, and programs.
+//! - [`measure`]: one module for each section, and their common parts. Each adds rows to
 //! - [`results`]: samples, storms and numbers by their names, made of [`samples`].
 //! - [`marks`]: the goals, each judged by rows of one run; the median of several runs counts.
 //! - [`output`]: a table, JSON, a chart.

@@ -1,6 +1,6 @@
-//! The goals, and whether they are reached.
+//! The goals, judged.
 //!
-//! Each is a ratio of one run, or a number, with an upper bound. What a run did not measure is not judged.
+//! Each is a ratio of one run, or a number, with an upper bound. A goal that a run did not measure is not judged.
 
 use crate::options::Section;
 use crate::results::Results;
@@ -135,7 +135,7 @@ fn pools() -> Vec<Rule> {
     rules
 }
 
-/// What a third round trip may cost; etcd's metrics tell whether there was one.
+/// The largest ratio with a third round trip; etcd's metrics tell if there was one.
 const THIRD_TRIP: f64 = 1.4;
 const TWO_TRIPS: f64 = 1.2;
 
@@ -197,7 +197,7 @@ fn process() -> Vec<Rule> {
     .collect()
 }
 
-/// What a failed member may add: a refusal, one attempt to connect, and one attempt of a request.
+/// Goals for one failed member of three. It may add a refusal, one attempt to connect, and one attempt of a request.
 fn cluster() -> Vec<Rule> {
     let differences = [
         ("add-killed", "ADD p99 with one of three members killed, ms more", 50.0),

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! The options.
 
 use std::path::PathBuf;
 

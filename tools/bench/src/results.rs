@@ -1,4 +1,4 @@
-//! What was measured, by section and name.
+//! The measured values, by section and name.
 
 use crate::options::Section;
 use crate::samples::{Sample, Storm, median};
@@ -100,7 +100,7 @@ impl Results {
     }
 }
 
-/// What the names and texts of some rows end with, to tell them from those of another setting.
+/// The end of the names and texts of some rows, which tells them from those of another setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suffix {
     pub(crate) name: String,

@@ -13,18 +13,18 @@ use support::{Outcome, Run};
 
 /// The pods of all callers fit into a network, and not many more.
 const PODS_MAX: usize = 5;
-/// How many sandboxes a pod gets before it is given up.
+/// The number of sandboxes that a pod gets before it is given up.
 const SANDBOXES_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 const DEL_MAX: Duration = Duration::from_secs(60);
 
 const NO_FREE_ADDRESS: &str = "100";
-/// How many of 62 addresses etcd holds at least, soon after none was free. DELs, a GC and spools may have freed some
+/// The least that etcd holds of 62 addresses, soon after none was free. DELs, a GC and spools may have freed some
 /// since.
 const FULL_MIN: usize = 31;
-/// What an ADD under faults may answer: try again, no free address, out of space.
+/// The answers that an ADD under faults may give: try again, no free address, out of space.
 const ADD_MAY: [&str; 5] = ["ok", "killed", "11", NO_FREE_ADDRESS, "103"];
-/// What a DEL may answer: it spools what it cannot do.
+/// The answers that a DEL may give: it spools the frees that it cannot do.
 const DEL_MAY: [&str; 2] = ["ok", "killed"];
 const OTHERS_MAY: [&str; 3] = ["ok", "killed", "11"];
 const STATUS_MAY: [&str; 4] = ["ok", "killed", "11", "50"];

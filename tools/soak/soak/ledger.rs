@@ -1,4 +1,4 @@
-//! Who held which address and for how long, as the callers know it.
+//! The holders of each address and their times, as the callers know them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ pub(super) struct Ledger {
     start: Instant,
     held: BTreeMap<Place, (String, Duration)>,
     past: Vec<Interval>,
-    /// How often an ADD answered with an address that another one held.
+    /// The number of ADDs' answers with an address that another one held.
     doubles: usize,
     /// The attachments of a node in a network that a runtime would call valid.
     valid: BTreeMap<(usize, usize), BTreeSet<String>>,
@@ -45,7 +45,7 @@ impl Ledger {
         self.valid.entry(at).or_default().insert(owner.to_owned());
     }
 
-    /// An ADD has answered. What is wrong about that, if anything.
+    /// Takes the answer of an ADD. Returns its fault, if it has one.
     pub(super) fn answered(
         &mut self,
         network: &'static str,
@@ -100,7 +100,7 @@ impl Ledger {
         self.valid.get(&at).into_iter().flatten().cloned().collect()
     }
 
-    /// What nobody has deleted yet. The caller of this deletes it, so nothing is returned twice.
+    /// The attachments that nobody has deleted yet. The caller of this deletes them, so none is returned twice.
     pub(super) fn take_forgotten(&mut self) -> Vec<((usize, usize), String)> {
         let forgotten = std::mem::take(&mut self.forgotten);
         forgotten
@@ -109,7 +109,7 @@ impl Ledger {
             .collect()
     }
 
-    /// How many owners hold something in a network.
+    /// The number of owners that hold something in a network.
     pub(super) fn owners_in(&self, network: &str) -> usize {
         let here = self.held.iter().filter(|((of, _), _)| *of == network);
         here.map(|(_, (owner, _))| owner).collect::<BTreeSet<_>>().len()
@@ -138,7 +138,7 @@ impl Ledger {
         all.windows(2).filter(overlap).map(tell).collect()
     }
 
-    /// What nobody has given back.
+    /// The addresses that nobody has given back.
     pub(super) fn open(&self) -> Vec<String> {
         let tell = |(place, (owner, from)): (&Place, &(String, Duration))| {
             format!("{owner} holds {place:?} since {from:?}")

@@ -1,4 +1,4 @@
-//! The soak: callers, faults, and what must hold. hack/soak and tests/alone/soak_minute.rs run it.
+//! The soak: callers, faults, and the promises that must hold. hack/soak and tests/alone/soak_minute.rs run it.
 
 mod caller;
 mod ledger;
@@ -24,13 +24,13 @@ use support::{Cluster, Node, Run, Trio, in_parallel, network_as};
 
 /// Enough to keep two cores busy while some wait.
 pub(crate) const CALLERS: u64 = 24;
-/// How old an owner must be before GC frees it: longer than a process is ever stopped.
+/// The age at which GC frees an owner: longer than a process is ever stopped.
 const GC_GRACE_S: u64 = 20;
 const DRAIN_MAX: Duration = Duration::from_secs(60);
-/// What the names of IPv4 addresses begin with in keys.
+/// The beginning of IPv4 addresses' names in keys.
 const IPV4: &str = "00000000000000000000ffff";
 
-/// What to do.
+/// The options of a soak.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// For how long callers start something new.
@@ -39,7 +39,7 @@ pub(crate) struct Plan {
     pub(crate) callers: u64,
 }
 
-/// What all callers share.
+/// The parts that all callers share.
 pub(crate) struct Soak {
     cluster: Cluster,
     nodes: Vec<Node>,
@@ -50,7 +50,7 @@ pub(crate) struct Soak {
     is_over: AtomicBool,
 }
 
-/// What a caller hands to the plugin.
+/// A network, with the configuration that a caller hands to the plugin.
 struct Network {
     name: &'static str,
     config: Value,
@@ -125,7 +125,7 @@ impl Soak {
         }
     }
 
-    /// Whether callers wind down: the time is over, or something is wrong already.
+    /// True if callers wind down: the time is over, or something is wrong already.
     fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed) || !self.report().is_sound()
     }
@@ -144,7 +144,7 @@ impl Soak {
         }
     }
 
-    /// How many IPv4 addresses etcd holds in a network now; none if no member answers.
+    /// The number of IPv4 addresses that etcd holds in a network now; none if no member answers.
     fn held_in(&self, network: &str) -> Option<usize> {
         let store = self.cluster.store();
         let prefix = store.key(&format!("v1/net/{network}/ip/{IPV4}"));

@@ -1,4 +1,4 @@
-//! What goes wrong, in an order that the seed gives.
+//! The faults, in an order that the seed gives.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl<'s> Nemesis<'s> {
         self.trio.leader();
     }
 
-    /// Whether there is any need to go on.
+    /// Waits until this moment, or until the callers wind down. True if there is any need to go on.
     fn rest_until(&self, at: Instant) -> bool {
         while Instant::now() < at && !self.soak.is_over() {
             thread::sleep(POLL);

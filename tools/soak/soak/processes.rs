@@ -27,9 +27,9 @@ struct Slot {
     was_stopped: bool,
 }
 
-/// How a wait ended.
+/// The end of a wait.
 pub(super) enum End {
-    /// What it said, and whether the nemesis had stopped it.
+    /// Its outcome; true if the nemesis had stopped it.
     Done(Outcome, bool),
     /// It still runs, under this number.
     RunsOn(u64),

@@ -63,7 +63,7 @@ impl Report {
         self.ends.values().sum()
     }
 
-    /// How many faults there were.
+    /// The number of faults.
     pub(crate) fn faults(&self) -> u64 {
         self.faults.values().sum()
     }

@@ -23,15 +23,15 @@ enum Member {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     members: Vec<Member>,
-    /// Whether answers get lost.
+    /// True if answers get lost.
     loses: bool,
-    /// How many steps may still end and begin again, without what they had seen.
+    /// The number of steps that may still end and begin again, without the knowledge that they had.
     restarts: u8,
-    /// How many steps may still end for ever.
+    /// The number of steps that may still end for ever.
     deaths: u8,
-    /// How many members may still lose the disk with which their etcd has run.
+    /// The number of members that may still lose the disk with which their etcd has run.
     disks: u8,
-    /// Who lost its disk while another member's etcd ran, which knows what it promised.
+    /// The members that lost their disk while another member's etcd ran, which knows their promises.
     bound: BTreeSet<usize>,
 }
 
@@ -89,7 +89,7 @@ impl World {
         self.members[other] == Member::Etcd
     }
 
-    /// What becomes of a member that does what it has decided. An etcd lets it in if a majority runs.
+    /// The world after a member has acted on its decision. An etcd lets it in if a majority runs.
     fn acted(&self, me: usize) -> Option<Self> {
         let Member::Step(seen) = &self.members[me] else { return None };
         match seen.decision() {

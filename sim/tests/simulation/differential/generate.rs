@@ -5,8 +5,8 @@ use metes::store::keys::{Bytes, LeaseId};
 use metes::store::txn::{Compare, List, Op, Txn};
 use metes_sim::store::Model;
 
-/// What comes after the prefix of a key space: a queue that is sorted, bytes at the end of the order, names of which
-/// one begins with another.
+/// The ends of keys, after the prefix of a key space: a queue that is sorted, bytes at the end of the order, names of
+/// which one begins with another.
 const NAMES: [&[u8]; 11] =
     [b"a", b"ab", b"b", b"c/1", b"c/2", b"q/1", b"q/2", b"q/3", b"q/4", b"q\xff", b"\xff\xff"];
 /// Prefixes in a key space.
@@ -116,7 +116,7 @@ impl Space {
         if random.chance(50) {
             Txn { then, ..Txn::default() }
         } else {
-            // Not taken, and counted all the same.
+            // A branch that is not taken counts all the same.
             Txn { otherwise: then, ..Txn::default() }
         }
     }
@@ -148,7 +148,7 @@ impl Space {
                 let record = model.entry(&key);
                 let create = record.map_or(0, |record| record.create_revision);
                 let modified = record.map_or(0, |record| record.mod_revision);
-                // Often one is what the other should be, or just beside it.
+                // One revision is often the other one, or just beside it.
                 let revision = match random.below(12) {
                     0 => modified,
                     1 => create,
@@ -235,11 +235,11 @@ fn some_revision(random: &mut Random, model: &Model) -> i64 {
     }
 }
 
-/// Leaves out what etcd refuses, and a little more: a second write of a key where one is a put. `around` is written
+/// Leaves out writes that etcd refuses, and a few more: a second write of a key where one is a put. `around` is written
 /// around these operations.
 fn write_once(ops: &mut Vec<Op>, around: &[Bytes]) {
     let mut written = around.to_vec();
-    // etcd looks at what is nested before it looks at the puts around it.
+    // etcd looks at nested transactions before it looks at the puts around them.
     for op in ops.iter() {
         if let Op::Delete(key) = op {
             written.push(key.clone());

@@ -18,17 +18,17 @@ use tokio::time::{Instant, timeout};
 
 use support::{Etcd, plain_store};
 
-/// For one request, and for one event of a watch.
+/// The time for one request, and for one event of a watch.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// More than the changes of a whole test: what is compacted is what the test compacts.
+/// More than the changes of a whole test: only the test compacts.
 const HISTORY: usize = 10_000_000;
 
 /// No lease of a sequence ends by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// What etcd said to many transactions.
+/// The answers of etcd to many transactions.
 pub(crate) type Answers = Vec<Result<Reply, Failure>>;
-/// And to many grants.
+/// The answers of etcd to many grants.
 pub(crate) type Grants = Vec<Result<Duration, Failure>>;
 
 /// A server of its own and the model of it, from the first revision on.
@@ -41,9 +41,9 @@ pub(crate) struct Pair {
     watched: i64,
     /// Reads that etcd answered, by which the model's past is judged later.
     reads: Vec<(Txn, Reply)>,
-    /// How often each kind of answer came: a test that provokes none of a kind proves nothing about it.
+    /// The count of each kind of answer: a test that provokes none of a kind proves nothing about it.
     pub(crate) tally: BTreeMap<String, usize>,
-    /// What was asked since the last [`Pair::forget`], for a failure.
+    /// The requests since the last [`Pair::forget`], for a failure.
     steps: RefCell<String>,
     runtime: Runtime,
 }
@@ -67,7 +67,7 @@ impl Pair {
         }
     }
 
-    /// What follows is a new sequence.
+    /// Begins a new sequence.
     pub(crate) fn forget(&mut self, what: &str) {
         *self.steps.borrow_mut() = format!("{what}\n");
     }
@@ -139,7 +139,7 @@ impl Pair {
         self.runtime.block_on(self.client.txn(txn, until())).expect("etcd does as it is asked")
     }
 
-    /// Compacts; etcd's refusal to go back, or beyond what there is, is what the model does without a word.
+    /// Compacts. etcd refuses to go back, or beyond its newest revision; the model does nothing then, without a word.
     pub(crate) fn compact(&mut self, revision: i64) {
         let compacted = self.runtime.block_on(bounded(self.raw.compact(revision, None)));
         note(&self.steps, &("compact", revision), &compacted.is_ok());
@@ -204,7 +204,7 @@ impl Pair {
         self.watched = self.model.revision();
     }
 
-    /// A watch on everything must have seen what the model says has changed, in this order.
+    /// A watch on everything must have seen the changes of the model, in this order.
     pub(crate) fn compare_changes(&mut self) {
         let model: Vec<(Vec<u8>, i64)> =
             self.model.changes_since(self.watched).map(|(key, revision)| (key.to_vec(), revision)).collect();
@@ -218,7 +218,7 @@ impl Pair {
         self.runtime.block_on(self.client.watch(keys, until())).expect("etcd watches")
     }
 
-    /// What a watch shows next; none if it has ended.
+    /// The next event of a watch; none if it has ended.
     pub(crate) fn next(&self, watch: &mut EtcdWatch) -> Option<Event> {
         self.runtime.block_on(bounded(watch.next()))
     }
@@ -236,8 +236,8 @@ impl Pair {
         events
     }
 
-    /// What etcd answered to reads earlier is what the model's past answers now; and a list at an old revision shows
-    /// the same in both.
+    /// Answers of etcd to earlier reads are those of the model's past now; and a list at an old revision shows the same
+    /// in both.
     pub(crate) fn compare_past(&mut self, prefix: &[u8], revisions: impl IntoIterator<Item = i64>) {
         for (txn, reply) in &self.reads {
             let model = self.model.stale(reply.revision, txn);

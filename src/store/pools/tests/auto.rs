@@ -85,15 +85,11 @@ fn pools_of_one_priority_are_used_one_after_the_other_and_no_pool_below_them() {
         world.store.read(&change.unread(&seen), &mut seen);
     }
     assert!(change.unread(&seen).is_empty());
-    let subnet = |change: &Allotment<'_>| {
-        let asked = change.asked(&seen).expect("it is known").into_owned();
-        asked.wanted.sets[0].ranges()[0].subnet().to_string()
-    };
     // Pool a is not for this namespace.
-    assert_eq!(subnet(&change), "10.0.2.0/29");
-    assert!(change.turn_to_next_pool(0, &seen));
-    assert_eq!(subnet(&change), "10.0.3.0/29");
-    assert!(!change.turn_to_next_pool(0, &seen), "no pool of a lower priority is used");
+    assert_eq!(subnet(&change, &seen), "10.0.2.0/29");
+    assert!(turn_to_next(&mut change, &seen));
+    assert_eq!(subnet(&change, &seen), "10.0.3.0/29");
+    assert!(!turn_to_next(&mut change, &seen), "no pool of a lower priority is used");
 
     let world = World::new(&[&pools[0], &pools[3]]);
     let why = PoolRefused::NotAllowed { element: 0, name: name("a"), why: "namespace ns".into() };
@@ -129,7 +125,7 @@ fn what_is_chosen_is_read_together_with_what_it_is_chosen_by() {
     assert_eq!(unread, [world.keys.pool_changes(), world.keys.pool(&name("b"))]);
     world.store.read(&unread, &mut seen);
     assert!(change.unread(&seen).is_empty());
-    let asked = change.asked(&seen).expect("it is known");
+    let asked = change.resolve(&seen).expect("it is known");
     assert!(asked.refused_by_pools().is_none());
 }
 
@@ -150,11 +146,11 @@ fn a_head_serves_by_the_facts_of_whoever_waits() {
     }
     let scope = change.scope(&seen).expect("it is known");
     let (line, head, key) = world.waiting(&asked, &scope);
-    let txn = world.batch(&scope, &line, &head);
+    let Planned { txn, effects } = world.batch(&scope, &line, &head);
     let mut changed = World { keys: world.keys.clone(), store: world.store.clone() };
     changed.apply(&pool("rest", 3, r#","for":{},"priority":10"#));
-    assert!(served(&txn, &changed.store.apply(&txn).found).is_empty(), "it is for another pool now");
-    assert_eq!(served(&txn, &world.store.apply(&txn).found), [key]);
+    assert!(effects.outcome(&changed.store.apply(&txn).found).gone.is_empty(), "it is for another pool now");
+    assert_eq!(effects.outcome(&world.store.apply(&txn).found).gone, [key]);
     let own = world.store.get(&world.keys.owner(&asked.owner)).expect("a record");
     assert_eq!(pool_of(&OwnerRecord::decode(&own.value).expect("decodes").addresses), ["rack"]);
 }

@@ -11,7 +11,7 @@ use std::{env, fs, process};
 use etcd_client::{Channel, Client};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-/// What a reservation with a pod's name and UID takes.
+/// As large as a reservation with a pod's name and UID.
 const VALUE: [u8; 256] = [b'x'; 256];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,4 +1,4 @@
-//! What commands for people cost in a network that holds very many addresses, beside one that holds ten.
+//! The costs of commands for people in a network that holds very many addresses, beside one that holds ten.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,12 +16,12 @@ use crate::results::{Data, Results};
 use crate::samples::Sample;
 use support::{Cluster, Node, metes, network_as};
 
-/// How many addresses the small network holds.
+/// The number of addresses that the small network holds.
 const FEW: usize = 10;
 const NETWORK: &str = "filled";
 const BASE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 0);
 const TIMES: usize = 20;
-/// How often what takes seconds is run.
+/// The number of runs of a command that takes seconds.
 const TIMES_WHOLE: usize = 3;
 /// Longer than any mark, so that it is measured how far a command is from it.
 const PATIENCE: &str = "--timeout=10m";
@@ -98,7 +98,7 @@ impl Filled {
         sample
     }
 
-    /// How long `metes check` takes, and the most memory that it has, in MiB.
+    /// The time that `metes check` takes, and the most memory that it has, in MiB.
     fn check(&self) -> (Duration, f64) {
         let mut check = Command::new(metes());
         check.env("METES_CONF", self.node.host_file()).args(["check", PATIENCE]);

@@ -33,7 +33,7 @@ const RESTARTS_EVERY: Duration = Duration::from_secs(5);
 const STOPPED_FOR: Duration = Duration::from_secs(13);
 const BUSY_LOOPS: usize = 6;
 
-/// How long each byte takes to an etcd that is far away, and as long back.
+/// The time that each byte takes to an etcd that is far away, and as long back.
 const FAR: Duration = Duration::from_millis(300);
 const FAR_ROUNDS: usize = 5;
 
@@ -109,7 +109,7 @@ fn restarts(name: &str, what: &str, results: &mut Results) {
     cluster.assert_whole();
 }
 
-/// What takes several requests, where each takes long.
+/// Calls that take several requests, where each request takes long.
 fn far(options: &Options, results: &mut Results) {
     let lab = Lab::new(options, Wire::Plain);
     let (_relays, endpoint) = Relays::before_endpoint(&lab.etcd().endpoint(), FAR);
@@ -166,7 +166,7 @@ fn adds(nodes: &[Node], network: &str, fates: Vec<Fate>, at_a_time: usize) -> Sa
     sample
 }
 
-/// What happens to a process, and how long after its start.
+/// The fate of a process, with its time after the start.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Lives,
@@ -193,7 +193,7 @@ impl Fate {
     }
 }
 
-/// Which share of some processes does not live on, in percent, and how long one usually lives.
+/// The shares of processes that do not live on, in percent, and the usual length of a life.
 struct Plan {
     killed: usize,
     stopped: usize,

@@ -10,11 +10,11 @@ use crate::results::Results;
 use crate::samples::Sample;
 use support::{in_parallel, network_as};
 
-/// How many ranges of 253 addresses each pair has.
+/// The numbers of ranges in each pair. A range has 253 addresses.
 const RANGES: [usize; 2] = [2, 200];
-/// How many addresses of one page are cooling.
+/// The number of cooling addresses in one page.
 const COOLING: usize = 4000;
-/// How many processes at once make them so.
+/// The number of processes that make them so at once.
 const AT_ONCE: usize = 64;
 
 struct AddKind {

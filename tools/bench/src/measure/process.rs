@@ -1,4 +1,4 @@
-//! What one process takes: memory, threads, instructions, and the file that it starts from.
+//! The needs of one process: memory, threads, instructions, and the file that it starts from.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -115,7 +115,7 @@ impl<'a> Subject<'a> {
         measured.fold(0.0, f64::max)
     }
 
-    /// How many threads it has had: its own, and those that it started.
+    /// The number of threads that it has had: its own, and those that it started.
     fn threads(&self) -> Option<f64> {
         let strace = find("strace")?;
         let file = self.lab.cluster.folder().join("strace");
@@ -198,7 +198,7 @@ fn drain(reader: &mut PipeReader, child: &mut Child) {
     assert!(status.success(), "ADD: {}", String::from_utf8_lossy(&said).trim());
 }
 
-/// What a 64-bit little-endian ELF file says of itself.
+/// The properties of a 64-bit little-endian ELF file.
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
     bytes: usize,

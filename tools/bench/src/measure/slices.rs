@@ -43,7 +43,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     results.add(Section::Slices, "left", what, Data::Number(vec![float(left)], ""));
 }
 
-/// What each node asks for, by its number and the name of the storm.
+/// The request of each node, by its number and the name of the storm.
 type Asked = fn(usize, &str) -> Value;
 
 fn shared(_: usize, name: &str) -> Value {

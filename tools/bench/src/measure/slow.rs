@@ -24,7 +24,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     }
 }
 
-/// Floors through relays that hold nothing back, and without relays: what the relays themselves cost.
+/// Floors through relays that hold nothing back, and without relays: the cost of the relays themselves.
 fn relays(options: &Options, results: &mut Results) {
     let labs = [None, Some(Duration::ZERO)].map(|one_way| Lab::on_slow_links(options, one_way));
     let mut samples = [(); 2].map(|()| Sample::default());
@@ -130,7 +130,7 @@ fn storms(options: &Options, lab: &Lab, suffix: Suffix, results: &mut Results) {
     weather.report_floor(results);
 }
 
-/// What etcd has counted.
+/// Counts from etcd's metrics.
 #[derive(Default)]
 pub(super) struct Counts {
     requests: f64,

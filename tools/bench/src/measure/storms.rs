@@ -142,12 +142,12 @@ pub(crate) struct Load<'a> {
     runner: Box<Runner<'a>>,
     /// The revision of each reservation that the store holds in these networks, where it can be asked.
     reservations: Box<dyn Fn() -> Option<Vec<i64>> + 'a>,
-    /// Which address each attachment has.
+    /// The addresses of each attachment.
     held: BTreeMap<usize, Vec<String>>,
     next: usize,
 }
 
-/// How to run a verb for an attachment: its number and its container.
+/// Runs a verb for an attachment: its number and its container.
 type Runner<'a> = dyn Fn(Verb, usize, &str) -> Run + 'a;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -264,7 +264,7 @@ impl<'a> Load<'a> {
         (self.reservations)().map_or(0, |revisions| revisions.len().abs_diff(self.held.len()))
     }
 
-    /// How many of the reservations that the store holds were made by one commit, on average.
+    /// The number of reservations that one commit made, on average over those that the store holds.
     pub(crate) fn per_commit(&self) -> Option<f64> {
         let revisions = (self.reservations)()?;
         let commits: BTreeSet<&i64> = revisions.iter().collect();

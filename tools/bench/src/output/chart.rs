@@ -30,7 +30,7 @@ const INK: &str = "#1c2430";
 const FAINT: &str = "#667085";
 const GRID: &str = "#e4e7ec";
 
-/// Which program a process ran.
+/// The program of a process.
 #[derive(Clone, Copy)]
 enum Kind {
     Floor,
@@ -150,7 +150,7 @@ fn shape(svg: &mut Svg, axis: &Axis, y: f64, row: &Row, ms: &[f64]) {
     }
 }
 
-/// How the times are spread, as the outline of a shape that is mirrored at `y`.
+/// The distribution of the times, as the outline of a shape that is mirrored at `y`.
 fn density(axis: &Axis, ms: &[f64], y: f64) -> Vec<[f64; 2]> {
     const BIN: f64 = 4.0;
     const KERNEL: [f64; 5] = [0.1, 0.2, 0.4, 0.2, 0.1];

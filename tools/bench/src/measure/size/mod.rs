@@ -1,5 +1,5 @@
-//! What must not grow: the time of an ADD with the number of held addresses and with other queues, and the space for
-//! each address.
+//! The costs that must not grow: the time of an ADD with the number of held addresses and with other queues, and the
+//! space for each address.
 
 pub(in crate::measure) mod fill;
 mod large;
@@ -21,7 +21,7 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     space::measure(options, results);
 }
 
-/// How long the ADD took.
+/// Adds and deletes. Returns the time of the ADD.
 fn add_and_del(node: &Node, id: &str, config: &Value) -> Duration {
     let added = of_pod(node.add(id), id).config(config).run();
     added.ok();

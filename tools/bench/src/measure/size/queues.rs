@@ -1,4 +1,4 @@
-//! ADDs while very many runs wait in another queue, and what a ticket costs in that queue.
+//! ADDs while very many runs wait in another queue, and the cost of a ticket in that queue.
 
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,7 @@ impl<'a> Crowd<'a> {
         }
     }
 
-    /// Whether it was the first.
+    /// Times the taking of a ticket, which it then gives back. True if it was the first of its queue.
     async fn time_ticket(&self, scope: &Scope, sample: &mut Sample) -> bool {
         let until = tokio::time::Instant::now() + Duration::from_secs(20);
         let queue = Queue::new(Session { kv: &self.client, keys: &self.keys, until }, scope);

@@ -1,4 +1,4 @@
-//! How much space one held address takes in etcd, with names as long as in large clusters.
+//! The space that one held address takes in etcd, with names as long as in large clusters.
 
 use etcd_client::{CompactionOptions, GetOptions};
 use serde_json::json;

@@ -1,0 +1,45 @@
+//! Why an ADD came to nothing, as its caller hears it.
+
+use super::give_back::spool;
+use crate::cni::error::{Code, Error};
+use crate::commands::{Run, errors};
+use crate::pool::names::PoolName;
+use crate::store::allot::{Added, Allotted, Refused};
+use crate::store::ask::Ask;
+use crate::store::drive::Stopped;
+use crate::store::keys::Key;
+use crate::store::kv::Kv;
+use crate::store::pools::PoolRefused;
+use crate::store::txn::{Entry, List, Op, Txn};
+
+/// The error of CNI, with what the store can add to it.
+pub(super) async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>) -> Error {
+    match stopped {
+        Stopped::Refused(Refused::Pool(PoolRefused::Missing(name))) => {
+            errors::no_such_pool(&name, &pool_names(run).await)
+        }
+        Stopped::Refused(why) => why.into(),
+        Stopped::Failed(failure) => failure.into(),
+        // The owner keeps what it held before this run, because another run has answered with it.
+        Stopped::Unsettled(Some(Allotted::Held(Added { repeats: true, .. })), failure) => failure.into(),
+        Stopped::Unsettled(_, failure) => spool(run, ask, &failure),
+        Stopped::Suspect(epoch) => errors::suspect(epoch),
+        Stopped::TooOld(text) => Error::new(Code::Refused, text),
+        Stopped::OtherUsed(other) => errors::other_store_used(&other),
+        Stopped::OutOfTime => run.must_go_on().err().unwrap_or_else(errors::out_of_time),
+    }
+}
+
+/// The names of all pools, as far as they can be read.
+async fn pool_names<K: Kv>(run: &Run<'_, K>) -> Vec<PoolName> {
+    let prefix = run.session.keys.pools();
+    let list = Op::List(List { keys_only: true, ..List::prefix(&prefix, 0) });
+    let Ok(read) = run.session.txn(&Txn { step: "pools", then: vec![list], ..Txn::default() }).await else {
+        return Vec::new();
+    };
+    let name = |entry: &Entry| match run.session.keys.parse(&entry.key) {
+        Ok(Key::Pool(name)) => Some(name),
+        _ => None,
+    };
+    read.found.iter().flat_map(|found| &found.entries).filter_map(name).collect()
+}

@@ -1,0 +1,71 @@
+//! What must not grow again: the flow of an ADD, documents, test programs, and doc comments that begin with a question.
+
+use std::fs;
+use std::path::Path;
+
+use crate::layout::sources::{files, rust_files};
+
+/// The flow of an ADD is read in one go.
+const ADD_LINES: usize = 150;
+const ARCHITECTURE_WORDS: usize = 6_000;
+const DOCS_WORDS: usize = 31_000;
+/// Each links all of metes.
+const TEST_PROGRAMS: usize = 8;
+/// Doc comments have a noun where these words would begin a clause: at most one line in so many begins with one.
+const QUESTIONS: [&str; 5] = ["What", "Whether", "Who", "How", "Which"];
+const LINES_A_QUESTION: usize = 25;
+
+fn words(path: &Path) -> usize {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    text.split_whitespace().count()
+}
+
+#[test]
+fn the_flow_of_an_add_stays_short() {
+    let text = fs::read_to_string(support::root().join("src/commands/add.rs")).expect("the ADD");
+    let lines = text.lines().count();
+    assert!(lines <= ADD_LINES, "src/commands/add.rs has {lines} lines, and may have {ADD_LINES}");
+}
+
+#[test]
+fn documents_stay_short() {
+    let architecture = words(&support::root().join("ARCHITECTURE.md"));
+    assert!(architecture <= ARCHITECTURE_WORDS, "{architecture} words, of {ARCHITECTURE_WORDS}");
+    let pages = files(&support::root().join("docs"));
+    let pages = pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let docs: usize = pages.map(|page| words(page)).sum();
+    assert!(docs <= DOCS_WORDS, "docs/ has {docs} words, of {DOCS_WORDS}");
+}
+
+#[test]
+fn test_programs_stay_few() {
+    let is_program = |file: &&std::path::PathBuf| {
+        let folder = |levels: usize| file.ancestors().nth(levels).and_then(Path::file_name);
+        // tests/NAME/main.rs, or a file right in a folder of tests.
+        let (name, above) = (file.file_name().unwrap_or_default(), folder(1));
+        let is_tests = |folder: Option<&std::ffi::OsStr>| folder.is_some_and(|folder| folder == "tests");
+        (name == "main.rs" && is_tests(folder(2)))
+            || is_tests(above) && !file.starts_with(support::root().join("src"))
+    };
+    let sources = rust_files(support::root());
+    let programs: Vec<_> = sources.iter().filter(is_program).collect();
+    assert!(programs.len() <= TEST_PROGRAMS, "more than {TEST_PROGRAMS} test programs: {programs:#?}");
+}
+
+#[test]
+fn few_doc_comments_begin_with_a_question() {
+    let (mut all, mut questions) = (0, Vec::new());
+    for file in rust_files(support::root()) {
+        let text = fs::read_to_string(&file).expect("a source file");
+        for (number, line) in text.lines().map(str::trim_start).enumerate() {
+            let Some(said) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else { continue };
+            let Some(first) = said.split_whitespace().next() else { continue };
+            all += 1;
+            if QUESTIONS.contains(&first) {
+                questions.push(format!("{}:{}", file.display(), number + 1));
+            }
+        }
+    }
+    let most = all / LINES_A_QUESTION;
+    assert!(questions.len() <= most, "{} of {all} lines, of {most}: {questions:#?}", questions.len());
+}
