@@ -4,14 +4,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use metes::limits;
-use metes::pool::names::ClusterName;
-use metes::pool::record::Record;
-use metes::store::keys::Bytes;
-use metes::store::kv::Kv;
-use metes::store::prefix::{self, StoredMeta};
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
+use metes_core::keys::Bytes;
+use metes_core::limits;
+use metes_core::pool::names::ClusterName;
+use metes_core::pool::record::Record;
+use metes_core::snapshot::Snapshot;
+use metes_engine::kv::Kv;
+use metes_engine::prefix::{self, StoredMeta};
+use metes_engine::session::Session;
 use tokio::time::Instant;
 
 use crate::claim::{Claim, ClaimError, Claimed, Together, claim, claim_all, foresee, foresee_all};

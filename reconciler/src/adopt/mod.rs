@@ -27,14 +27,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::audit::accept;
-use metes::config::Settings;
-use metes::pool::record::Meta;
-use metes::store::keys::Key;
-use metes::store::kv::Kv;
-use metes::store::prefix;
-use metes::store::txn::Entry;
-use metes::store::walk::walk;
+use metes_audit::accept;
+use metes_config::Settings;
+use metes_core::keys::Key;
+use metes_core::pool::record::Meta;
+use metes_core::txn::Entry;
+use metes_engine::kv::Kv;
+use metes_engine::prefix;
+use metes_engine::walk::walk;
 
 use crate::api::{self, Api};
 use crate::context::{Context, within};
