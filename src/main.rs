@@ -5,10 +5,12 @@ use std::os::unix::process::parent_id;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use metes::cni::{Code, Environment, Error, Verb};
-use metes::limits;
-use metes::local::{core, node, stdin};
 use metes::plugin::{self, Failed, Input};
+use metes_config::cni::{Code, Environment, Error, Verb};
+use metes_core::limits;
+use metes_node::core;
+use metes_node::node;
+use metes_node::stdin;
 use tokio::time::Instant;
 
 /// Whether the caller has its answer.
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
     core::keep_secret();
     let environment = Environment::from_lookup(|name| std::env::var(name).ok());
     if environment.command.is_empty() {
-        return metes::cli::start::main();
+        return metes_ctl::start::main();
     }
     let verb = environment.verb();
     // The caller must get an answer, and release builds abort after this.

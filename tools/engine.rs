@@ -14,16 +14,18 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use metes::pool::choose::{Choice, choose};
-use metes::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
-use metes::pool::{Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wanted, Wish};
-use metes::store::allot::{Allotment, Allotted, Refused};
-use metes::store::ask::{Ask, RunStamp};
-use metes::store::change::{Change, Step};
-use metes::store::fence::Fence;
-use metes::store::keys::{Bytes, Keys, LeaseId, Scope};
-use metes::store::snapshot::Snapshot;
-use metes::store::txn::{Entry, Found, Op, Reply};
+use metes_core::fence::Fence;
+use metes_core::keys::{Bytes, Keys, LeaseId, Scope};
+use metes_core::plan::allot::{Allotment, Allotted, Refused};
+use metes_core::plan::ask::{Ask, RunStamp};
+use metes_core::plan::change::{Change, Step};
+use metes_core::pool::choose::{Choice, choose};
+use metes_core::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
+use metes_core::pool::{
+    Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wanted, Wish,
+};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Entry, Found, Op, Reply};
 
 const PAGE_ADDRESSES: usize = 4096;
 /// In the middle of a page, where half of the words have been passed.
@@ -213,11 +215,7 @@ impl Store {
     }
 
     fn decide(&self, snapshot: &Snapshot) -> Result<Step<Allotted>, Refused> {
-        Allotment::new(&self.ask, &self.keys).plan(
-            snapshot,
-            &self.fence,
-            &metes::store::line::Line::default(),
-        )
+        Allotment::new(&self.ask, &self.keys).plan(snapshot, &self.fence, &metes_core::line::Line::default())
     }
 
     /// Adds all that the decision asks for, as round trips would.

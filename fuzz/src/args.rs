@@ -1,7 +1,7 @@
 //! CNI_ARGS and a resolv.conf: texts that others write, pair by pair or line by line.
 
-use metes::cni::args::Args;
-use metes::config::resolv;
+use metes_config::cni::args::Args;
+use metes_config::resolv;
 
 use super::config::check_error;
 

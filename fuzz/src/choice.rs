@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use metes::pool::{
+use metes_core::pool::choose;
+use metes_core::pool::{
     Addr, Bits, Choice, Need, NetworkName, Page, Range, RangeSet, RangeSpec, Refusal, Standing, Start,
-    Summary, View, Wish, choose, spread_start,
+    Summary, View, Wish, spread_start,
 };
 
 use super::dice::Dice;
@@ -258,7 +259,7 @@ fn outcome(wishes: &[Wish<'_>], held: &Held) -> Outcome {
 }
 
 /// A commit of a choice writes its pages, and a summary where one of them becomes full. So all of these must be known.
-fn check_known(picks: &[metes::pool::Pick], view: &View) {
+fn check_known(picks: &[metes_core::pool::Pick], view: &View) {
     let mut after: BTreeMap<(NetworkName, Page), Bits> = BTreeMap::new();
     for pick in picks {
         let page = pick.address.page();

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use metes::cni::request::Attachment;
-use metes::cni::{Error, Request, Verb};
-use metes::config::network::ADDRESSES_MAX;
-use metes::config::{Config, Settings};
-use metes::pool::record::Owner;
-use metes::pool::{
-    Addr, Bits, Choice, Family, Need, NetworkName, Range, RangeSet, Standing, Start, View, Wish, choose,
-    spread_start,
+use metes_config::cni::request::Attachment;
+use metes_config::cni::{Error, Request, Verb};
+use metes_config::network::ADDRESSES_MAX;
+use metes_config::{Config, Settings};
+use metes_core::keys::{Key, Keys, PodInterface, Scope, TicketId};
+use metes_core::pool::choose;
+use metes_core::pool::record::Owner;
+use metes_core::pool::{
+    Addr, Bits, Choice, Family, Need, NetworkName, Range, RangeSet, Standing, Start, View, Wish, spread_start,
 };
-use metes::store::keys::{Key, Keys, PodInterface, Scope, TicketId};
 use serde_json::Value;
 
 /// A choice on an empty store needs fewer rounds of reading.

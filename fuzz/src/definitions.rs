@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use metes::config::validate::{JudgedNetwork, NetworkText, compare, judge_network};
-use metes::pool::record::Held;
-use metes::store::keys::Scope;
+use metes_config::validate::{JudgedNetwork, NetworkText, compare, judge_network};
+use metes_core::keys::Scope;
+use metes_core::pool::record::Held;
 use metes_reconciler::import::nads::{Nad, NadId, Plugin, prefixes};
 use metes_reconciler::nad::Definition;
 use metes_reconciler::pools::Pools;

@@ -1,8 +1,8 @@
 //! The host file, and after a zero byte a network configuration that the host file may allow.
 
-use metes::cni::{Environment, Json, Request};
-use metes::config::{Config, HostFile, Settings};
-use metes::pool::{Addr, NetworkName};
+use metes_config::cni::{Environment, Json, Request};
+use metes_config::{Config, HostFile, Settings};
+use metes_core::pool::{Addr, NetworkName};
 
 use super::config::{check_error, check_settings};
 
@@ -62,7 +62,7 @@ fn all_allowed(settings: &Settings, config: &Config) -> bool {
         let address = (*request)?;
         Some((set.covers(address)?.network(), address))
     });
-    let network_of = |fixed: &metes::config::Static| {
+    let network_of = |fixed: &metes_config::Static| {
         (fixed.network.clone().unwrap_or_else(|| config.network.clone()), Addr::from(fixed.address.ip()))
     };
     ranges.into_iter().all(|range| may(range.network(), &[range.first(), range.last()]))

@@ -10,9 +10,9 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use metes::config::{HostFile, Settings};
-use metes::pool::record::{self, Held, Owner};
-use metes::store::keys::{Key, Keys};
+use metes_config::{HostFile, Settings};
+use metes_core::keys::{Key, Keys};
+use metes_core::pool::record::{self, Held, Owner};
 use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, PodFilter};
 use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
 use metes_reconciler::import::facts::{HeldByPods, World};

@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use metes::local::mark::MarkFile;
-use metes::local::node::Identity;
-use metes::local::scope_hints::ScopeHintFiles;
-use metes::local::spool::Spool;
-use metes::store::keys::{Scope, digest_hex};
+use metes_core::keys::{Scope, digest_hex};
+use metes_node::mark::MarkFile;
+use metes_node::node::Identity;
+use metes_node::scope_hints::ScopeHintFiles;
+use metes_node::spool::Spool;
 
 pub(super) fn node_files(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a folder");

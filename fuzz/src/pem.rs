@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use metes::config::{HostFile, Settings};
-use metes::local::files::Trust;
-use metes::local::setup;
-use metes::store::etcd::Etcd;
-use metes::store::kv::Kv;
-use metes::store::txn::{Op, Txn};
+use metes_config::{HostFile, Settings};
+use metes_core::txn::{Op, Txn};
+use metes_engine::kv::Kv;
+use metes_etcd::client::Etcd;
+use metes_node::files::Trust;
+use metes_node::setup;
 use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! The lists that runtimes hand back: prevResult, and GC's list of valid attachments.
 
-use metes::cni::Json;
-use metes::cni::previous::{prev_result_addresses, valid_attachments};
+use metes_config::cni::Json;
+use metes_config::cni::previous::{prev_result_addresses, valid_attachments};
 
 use super::config::check_error;
 

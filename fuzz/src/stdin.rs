@@ -1,7 +1,7 @@
 //! The input of a runtime: the variables, each with a zero byte after it, then stdin.
 
-use metes::cni::{Environment, Request};
-use metes::config::{Config, IpamSettings, Settings};
+use metes_config::cni::{Environment, Request};
+use metes_config::{Config, IpamSettings, Settings};
 
 use super::config::{check_config, check_error, check_request, check_settings};
 

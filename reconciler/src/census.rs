@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Owner, OwnerRecord, Pod, Record};
-use metes::store::free;
-use metes::store::keys::{Bytes, Key, Keys};
-use metes::store::kv::{Failure, Kv};
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
-use metes::store::txn::Entry;
-use metes::store::walk::walk;
+use metes_core::keys::{Bytes, Key, Keys};
+use metes_core::plan::free;
+use metes_core::pool::names::ClusterName;
+use metes_core::pool::record::{Owner, OwnerRecord, Pod, Record};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::Entry;
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::session::Session;
+use metes_engine::walk::walk;
 
 use crate::held::HeldAddresses;
 use crate::holder::{Holder, OwnerFacts, Stamp};

@@ -9,23 +9,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metes::pool::record::{
+use metes_core::builder::{self, BitChanges, Builder};
+use metes_core::fence::Fence;
+use metes_core::keys::{Bytes, Keys, Scope};
+use metes_core::line::Line;
+use metes_core::meta;
+use metes_core::plan::change::{Change, Commit, Step};
+use metes_core::plan::free;
+use metes_core::pool::record::{
     Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, VERSION,
 };
-use metes::pool::{Addr, NetworkName};
-use metes::store::builder::{self, BitChanges, Builder};
-use metes::store::change::{Change, Commit, Step};
-use metes::store::drive::{Driver, OutOfTime, Stopped};
-use metes::store::fence::Fence;
-use metes::store::free;
-use metes::store::keys::{Bytes, Keys, Scope};
-use metes::store::kv::{Failure, Kv};
-use metes::store::line::Line;
-use metes::store::meta;
-use metes::store::policy::Policy;
-use metes::store::session::Session;
-use metes::store::snapshot::{BadRecord, Snapshot};
-use metes::store::txn::{Entry, Op};
+use metes_core::pool::{Addr, NetworkName};
+use metes_core::snapshot::{BadRecord, Snapshot};
+use metes_core::txn::{Entry, Op};
+use metes_engine::drive::{Driver, OutOfTime, Stopped};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::policy::Policy;
+use metes_engine::session::Session;
 
 /// The addresses that one owner is to hold.
 #[derive(Debug, Clone)]

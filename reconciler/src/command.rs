@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use metes::store::kv::Failure;
+use metes_engine::kv::Failure;
 use serde_json::Value;
 
 use crate::adopt::report::AdoptionReport;

@@ -4,14 +4,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use metes::limits;
-use metes::pool::names::ClusterName;
-use metes::pool::record::Record;
-use metes::store::keys::Bytes;
-use metes::store::kv::Kv;
-use metes::store::meta::{self, StoredMeta};
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
+use metes_core::keys::Bytes;
+use metes_core::limits;
+use metes_core::pool::names::ClusterName;
+use metes_core::pool::record::Record;
+use metes_core::snapshot::Snapshot;
+use metes_engine::kv::Kv;
+use metes_engine::prefix::{self, StoredMeta};
+use metes_engine::session::Session;
 use tokio::time::Instant;
 
 use crate::claim::{Claim, ClaimError, Claimed, Together, claim, claim_all, foresee, foresee_all};
@@ -83,7 +83,7 @@ pub(crate) async fn read<K: Kv, R: Record>(
 /// # Errors
 /// [`RunError`], also if the store is for newer programs, or may have gone back in time.
 pub(crate) async fn read_meta<K: Kv>(session: Session<'_, K>) -> Result<StoredMeta, RunError> {
-    let stored = meta::read(session).await?;
+    let stored = prefix::read(session).await?;
     match stored.meta.as_ref().and_then(|meta| meta.suspect) {
         Some(epoch) => Err(RunError::Suspect(epoch)),
         None => Ok(stored),

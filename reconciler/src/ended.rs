@@ -16,7 +16,7 @@ pub enum Trouble {
     Pass(#[from] PassError),
 }
 
-metes::named_enum! {
+metes_core::named_enum! {
     /// The result of a pass that has ended.
     pub enum PassOutcome {
         /// All was done.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use metes::audit::accept::BeginError;
-use metes::store::drive::OutOfTime;
-use metes::store::keys::Keys;
-use metes::store::kv::Failure;
-use metes::store::meta::MetaError;
-use metes::store::release::FreeError;
-use metes::store::snapshot::BadRecord;
+use metes_audit::accept::BeginError;
+use metes_core::keys::Keys;
+use metes_core::snapshot::BadRecord;
+use metes_engine::drive::OutOfTime;
+use metes_engine::kv::Failure;
+use metes_engine::prefix::MetaError;
+use metes_engine::release::FreeError;
 
 use crate::api::ApiError;
 use crate::claim::ClaimError;

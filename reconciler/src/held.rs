@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use metes::pool::Addr;
+use metes_core::pool::Addr;
 
 use crate::api::Pod;
 

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use metes::pool::names::{ClusterName, ContainerKind};
-use metes::pool::record::{Owner, OwnerKind, Pod};
+use metes_core::pool::names::{ClusterName, ContainerKind};
+use metes_core::pool::record::{Owner, OwnerKind, Pod};
 
 /// An owner with its record.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,15 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use metes::pool::NetworkName;
-use metes::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
-use metes::store::free::Freed;
-use metes::store::keys::{Bytes, Key};
-use metes::store::kv::{Failure, Kv};
-use metes::store::release::{FreeError, end_hold};
-use metes::store::session::Session;
-use metes::store::txn::Entry;
-use metes::store::walk::walk;
+use metes_core::keys::{Bytes, Key};
+use metes_core::plan::free::Freed;
+use metes_core::pool::NetworkName;
+use metes_core::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
+use metes_core::txn::Entry;
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::release::{FreeError, end_hold};
+use metes_engine::session::Session;
+use metes_engine::walk::walk;
 
 use crate::context::Context;
 

@@ -1,8 +1,8 @@
 //! The registration of a cluster under its name: two clusters that share a store never share a name.
 
-use metes::pool::record::{ClusterId, Record};
-use metes::store::kv::Kv;
-use metes::store::txn::{Compare, Op, Txn};
+use metes_core::pool::record::{ClusterId, Record};
+use metes_core::txn::{Compare, Op, Txn};
+use metes_engine::kv::Kv;
 
 use crate::api::Api;
 use crate::context::{Context, read};

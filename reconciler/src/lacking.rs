@@ -11,16 +11,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::stream::{self, StreamExt};
-use metes::limits;
-use metes::pool::record::{Lacking, OwnerKind, Record, Reservation};
-use metes::pool::{Addr, NetworkName};
-use metes::store::keys::{Key, NetworkAddress};
-use metes::store::kv::{Failure, Kv};
-use metes::store::meta;
-use metes::store::snapshot::Snapshot;
-use metes::store::ticket::new_lease;
-use metes::store::txn::{Entry, Op, Txn};
-use metes::store::walk::walk;
+use metes_core::keys::{Key, NetworkAddress};
+use metes_core::limits;
+use metes_core::meta;
+use metes_core::pool::record::{Lacking, OwnerKind, Record, Reservation};
+use metes_core::pool::{Addr, NetworkName};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Entry, Op, Txn};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::session::new_lease;
+use metes_engine::walk::walk;
 
 use crate::api::{Api, Phase, Pod};
 use crate::context::{AT_ONCE, Context, read_meta};

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use metes::pool::record::{Leader, Record};
-use metes::store::keys::Bytes;
-use metes::store::kv::{Failure, Kv};
-use metes::store::ticket::new_lease;
-use metes::store::txn::{Compare, Entry, Op, Txn};
+use metes_core::keys::Bytes;
+use metes_core::pool::record::{Leader, Record};
+use metes_core::txn::{Compare, Entry, Op, Txn};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::session::new_lease;
 use tokio::time::Instant;
 
 /// A process that wants to lead.

@@ -6,17 +6,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use metes::limits;
-use metes::pool::names::NodeName;
-use metes::pool::record::{Forgotten, Record, Sighting};
-use metes::store::builder::Builder;
-use metes::store::keys::{Key, NodeKey};
-use metes::store::kv::{Failure, Kv};
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
-use metes::store::ticket::new_lease;
-use metes::store::txn::{Entry, Op};
-use metes::store::walk::walk;
+use metes_core::builder::Builder;
+use metes_core::keys::{Key, NodeKey};
+use metes_core::limits;
+use metes_core::pool::names::NodeName;
+use metes_core::pool::record::{Forgotten, Record, Sighting};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Entry, Op};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::session::Session;
+use metes_engine::session::new_lease;
+use metes_engine::walk::walk;
 
 use crate::holder::Holder;
 use crate::sightings::{Memory, remembered_for};

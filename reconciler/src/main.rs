@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use metes::local::core;
+use metes_node::core;
 use metes_reconciler::cli::Cli;
 use metes_reconciler::command;
 use metes_reconciler::once::{self, fail};

@@ -6,16 +6,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 
-use metes::cni::{Json, Verb};
-use metes::config::nad::{MetesPlugin, metes_plugins};
-use metes::config::network::ADDRESSES_MAX;
-use metes::config::{Config, Settings};
-use metes::pool::auto::auto_pools;
-use metes::pool::definition::PoolDefinition;
-use metes::pool::names::PoolName;
-use metes::pool::record::{FromPool, Held};
-use metes::pool::{Addr, PoolElement, RangeSet};
-use metes::store::keys::Scope;
+use metes_config::cni::{Json, Verb};
+use metes_config::nad::{MetesPlugin, metes_plugins};
+use metes_config::network::ADDRESSES_MAX;
+use metes_config::{Config, Settings};
+use metes_core::keys::Scope;
+use metes_core::pool::auto::auto_pools;
+use metes_core::pool::definition::PoolDefinition;
+use metes_core::pool::names::PoolName;
+use metes_core::pool::record::{FromPool, Held};
+use metes_core::pool::{Addr, PoolElement, RangeSet};
 
 use crate::api::{Api, ApiError};
 use crate::pools::Pools;

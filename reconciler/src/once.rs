@@ -8,15 +8,15 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-use metes::config::Settings;
-use metes::limits;
-use metes::local::files::{self, Trust};
-use metes::local::setup;
-use metes::pool::names::ClusterName;
-use metes::store::certificate::Certificate;
-use metes::store::keys::Keys;
-use metes::store::session::Session;
-use metes::store::{self, Store};
+use metes_config::Settings;
+use metes_core::keys::Keys;
+use metes_core::limits;
+use metes_core::pool::names::ClusterName;
+use metes_engine::session::Session;
+use metes_etcd::certificate::Certificate;
+use metes_etcd::{self, Store};
+use metes_node::files::{self, Trust};
+use metes_node::setup;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -86,7 +86,7 @@ impl Place {
     /// The fault of a certificate, key or password, in words.
     pub fn etcd(&self) -> Result<Store, String> {
         let access = setup::access(&self.settings, Trust::GroupReads, limits::UNREACHABLE);
-        access.map(store::open).map_err(|e| e.to_string())
+        access.map(metes_etcd::open).map_err(|e| e.to_string())
     }
 }
 

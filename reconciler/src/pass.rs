@@ -10,17 +10,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use metes::audit::{self, repair};
-use metes::config::Settings;
-use metes::limits;
-use metes::local::node;
-use metes::pool::NetworkName;
-use metes::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
-use metes::store::cooling::CoolingLeases;
-use metes::store::free::Freed;
-use metes::store::kv::{Failure, Kv};
-use metes::store::meta::StoredMeta;
-use metes::store::release::{FreeError, release_as_read};
+use metes_audit::repair;
+use metes_config::Settings;
+use metes_core::cooling::CoolingLeases;
+use metes_core::limits;
+use metes_core::plan::free::Freed;
+use metes_core::pool::NetworkName;
+use metes_core::pool::record::{Held, Meta, Owner, OwnerRecord, VERSION};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::prefix::StoredMeta;
+use metes_engine::release::{FreeError, release_as_read};
+use metes_node::node;
 
 use crate::api::{self, Api};
 use crate::census::Census;
@@ -465,8 +465,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Counts addresses, and reports what a person should look at.
-    async fn audit(&self, orphans: BTreeSet<Owner>) -> Result<audit::Report, Failure> {
-        let mut audit = audit::audit_bits(self.context.session, orphans).await?;
+    async fn audit(&self, orphans: BTreeSet<Owner>) -> Result<metes_audit::Report, Failure> {
+        let mut audit = metes_audit::audit_bits(self.context.session, orphans).await?;
         self.report.borrow_mut().found(&mut audit);
         Ok(audit)
     }
@@ -476,7 +476,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let session = self.context.session;
         let mut audit = self.audit(orphans).await?;
         audit.repairs.spare(&self.doubtful());
-        if audit.violations.iter().any(|finding| finding.kind == audit::Kind::MetaMissing) {
+        if audit.violations.iter().any(|finding| finding.kind == metes_audit::Kind::MetaMissing) {
             return Err(RunError::meta_missing(session.keys).into());
         }
         if !self.context.dry_run {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use metes::pool::definition::PoolDefinition;
-use metes::pool::names::PoolName;
-use metes::store::keys::Key;
-use metes::store::known_pool::decode_pool;
-use metes::store::kv::{Failure, Kv};
-use metes::store::session::Session;
-use metes::store::txn::Entry;
-use metes::store::walk::walk;
+use metes_core::keys::Key;
+use metes_core::plan::known_pool::decode_pool;
+use metes_core::pool::definition::PoolDefinition;
+use metes_core::pool::names::PoolName;
+use metes_core::txn::Entry;
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::session::Session;
+use metes_engine::walk::walk;
 
 /// All pools by name. One that does not decode, or has another name than its key, is not among them.
 pub type Pools = BTreeMap<PoolName, PoolDefinition>;

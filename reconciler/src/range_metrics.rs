@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use metes::audit::CountedRange;
-use metes::pool::names::PoolName;
-use metes::pool::{NetworkName, RangeCounts};
+use metes_audit::CountedRange;
+use metes_core::pool::names::PoolName;
+use metes_core::pool::{NetworkName, RangeCounts};
 
 use crate::exposition::Exposition;
 use crate::forecast::{Fill, Trend};

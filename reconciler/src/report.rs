@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
-use metes::audit::repair::Repaired;
-use metes::audit::{self, CountedRange, PoolCounts};
-use metes::pool::record::{Held, Pod};
+use metes_audit::repair::Repaired;
+use metes_audit::{self, CountedRange, PoolCounts};
+use metes_core::pool::record::{Held, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ impl PassReport {
     }
 
     /// Takes the result of an audit of the store.
-    pub fn found(&mut self, audit: &mut audit::Report) {
+    pub fn found(&mut self, audit: &mut metes_audit::Report) {
         self.scanned.addresses = audit.counts.reservations;
         self.stray_bits = audit.stray_bits.len();
         self.pools = std::mem::take(&mut audit.pools);

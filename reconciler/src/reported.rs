@@ -4,8 +4,8 @@
 //! which of them are of metes. A pod that is being deleted, or whose sandbox is missing, reports what may not be true
 //! any more. A report that cannot be understood is left out: `adopt` asks a person about it, a pass goes on.
 
-use metes::pool::{Addr, NetworkName};
-use metes::store::keys::NetworkAddress;
+use metes_core::keys::NetworkAddress;
+use metes_core::pool::{Addr, NetworkName};
 
 use crate::api::Pod;
 use crate::held::HeldAddresses;

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use metes::pool::names::InvalidName;
-use metes::pool::record;
+use metes_core::pool::names::InvalidName;
+use metes_core::pool::record;
 use serde::{Deserialize, Deserializer};
 
 use crate::api::{ApiError, Phase, Pod};

@@ -5,12 +5,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use metes::pool::names::NodeName;
-use metes::pool::record::{Record, SeenNode};
-use metes::store::keys::Key;
-use metes::store::kv::{Failure, Kv};
-use metes::store::txn::{Entry, Op};
-use metes::store::walk::walk;
+use metes_core::keys::Key;
+use metes_core::pool::names::NodeName;
+use metes_core::pool::record::{Record, SeenNode};
+use metes_core::txn::{Entry, Op};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::walk::walk;
 
 use crate::holder::{Holder, Stamp};
 use crate::sightings::Memory;

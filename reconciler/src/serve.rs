@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use metes::limits;
-use metes::random::random;
-use metes::store::Store;
-use metes::store::etcd::EtcdWatch;
-use metes::store::kv::{Kv, Watch};
+use metes_core::limits;
+use metes_engine::kv::{Kv, Watch};
+use metes_engine::random::random;
+use metes_etcd::Store;
+use metes_etcd::client::EtcdWatch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cli::{Cli, Listen};

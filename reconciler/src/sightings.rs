@@ -8,15 +8,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use metes::limits;
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Owner, Record, Sighting};
-use metes::store::keys::{Bytes, Key};
-use metes::store::kv::{Failure, Kv};
-use metes::store::session::Session;
-use metes::store::ticket::new_lease;
-use metes::store::txn::{Entry, Op, Txn};
-use metes::store::walk::walk;
+use metes_core::keys::{Bytes, Key};
+use metes_core::limits;
+use metes_core::pool::names::ClusterName;
+use metes_core::pool::record::{Owner, Record, Sighting};
+use metes_core::txn::{Entry, Op, Txn};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::session::Session;
+use metes_engine::session::new_lease;
+use metes_engine::walk::walk;
 
 use crate::holder::Holder;
 use crate::verdict::{Free, Graces, Orphan};

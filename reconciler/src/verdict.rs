@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use metes::pool::record::{self, OwnerKind};
+use metes_core::pool::record::{self, OwnerKind};
 
 use crate::api::Phase;
 use crate::holder::{Holder, OwnerFacts, Stamp};
@@ -23,7 +23,7 @@ pub enum Verdict {
     Free(Free),
 }
 
-metes::named_enum! {
+metes_core::named_enum! {
     /// Why an owner keeps what it has.
     pub enum Keep {
         /// Its pod exists and has not finished.
@@ -58,7 +58,7 @@ metes::named_enum! {
     }
 }
 
-metes::named_enum! {
+metes_core::named_enum! {
     /// Why an owner is an orphan. The sightings in etcd use these names too.
     pub enum Free {
         /// Its pod does not exist.

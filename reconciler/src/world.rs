@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use metes::pool::record;
+use metes_core::pool::record;
 
 use crate::api::{Node, Phase, Pod};
 use crate::holder::Holder;

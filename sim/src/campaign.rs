@@ -161,7 +161,7 @@ impl Campaign {
 
 /// A world in which the absence of a guard is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Sighting {
     /// The kind of world.
     pub theme: Theme,
     /// Its seed.
@@ -170,23 +170,23 @@ pub struct Place {
     pub strikes: bool,
 }
 
-/// One line each, of places that earlier hunts have found: the guard, the kind of world, the seed, and `struck` if the
-/// world strikes at the guard. A line that does not say so is left out: the hunt then searches.
+/// One line each, of sightings that earlier hunts have found: the guard, the kind of world, the seed, and `struck` if
+/// the world strikes at the guard. A line that does not say so is left out: the hunt then searches.
 #[must_use]
-pub fn places(text: &str) -> BTreeMap<String, Place> {
-    let place = |line: &str| {
+pub fn sightings(text: &str) -> BTreeMap<String, Sighting> {
+    let sighting = |line: &str| {
         let mut words = line.split_whitespace();
         let (guard, theme, seed) = (words.next()?, Theme::named(words.next()?)?, words.next()?.parse().ok()?);
-        Some((guard.to_owned(), Place { theme, seed, strikes: words.next() == Some("struck") }))
+        Some((guard.to_owned(), Sighting { theme, seed, strikes: words.next() == Some("struck") }))
     };
-    text.lines().filter_map(place).collect()
+    text.lines().filter_map(sighting).collect()
 }
 
 /// A world that noticed the absence of a guard, and the violation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Noticed {
     /// The world.
-    pub place: Place,
+    pub sighting: Sighting,
     /// What was violated.
     pub violation: String,
 }
@@ -199,7 +199,7 @@ pub type Hunted = (Guard, Option<Noticed>);
 #[must_use]
 pub fn hunt(
     guards: &BTreeSet<Guard>,
-    known: &BTreeMap<String, Place>,
+    known: &BTreeMap<String, Sighting>,
     seeds: u64,
     operations: u64,
     threads: usize,
@@ -258,32 +258,32 @@ fn suits(guard: Guard) -> &'static [Theme] {
 /// world is sound with the guard.
 fn hunt_one(
     guard: Guard,
-    known: Option<Place>,
+    known: Option<Sighting>,
     seeds: u64,
     operations: u64,
     folder: &Path,
 ) -> Option<Noticed> {
-    let play = |place: Place, left_out: Option<Guard>| {
+    let play = |sighting: Sighting, left_out: Option<Guard>| {
         let campaign = Campaign {
-            first: place.seed,
+            first: sighting.seed,
             seeds: 1,
             operations,
-            theme: Some(place.theme),
+            theme: Some(sighting.theme),
             mutant: left_out.map(Mutant),
-            target: place.strikes.then_some(guard),
+            target: sighting.strikes.then_some(guard),
             collects: false,
             threads: 1,
             enough: 1,
         };
-        campaign.play(place.seed, folder, false).violation
+        campaign.play(sighting.seed, folder, false).violation
     };
-    let of_seed = |strikes, seed| suits(guard).iter().map(move |&theme| Place { theme, seed, strikes });
+    let of_seed = |strikes, seed| suits(guard).iter().map(move |&theme| Sighting { theme, seed, strikes });
     let all = [false, true]
         .into_iter()
         .flat_map(|strikes| (1..=seeds).flat_map(move |seed| of_seed(strikes, seed)));
-    known.into_iter().chain(all).find_map(|place| {
-        let violation = play(place, Some(guard))?;
-        play(place, None).is_none().then_some(Noticed { place, violation })
+    known.into_iter().chain(all).find_map(|sighting| {
+        let violation = play(sighting, Some(guard))?;
+        play(sighting, None).is_none().then_some(Noticed { sighting, violation })
     })
 }
 

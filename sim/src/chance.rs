@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use metes::random::split_mix;
+use metes_engine::random::split_mix;
 
 /// A generator of its own for each world.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! A seed decides a **world** ([`world`]): some nodes, pods on them, tiny pools of addresses, and what may go wrong.
 //! The processes of a world run the very functions that the programs run: `add`, `del`, `gc`, `check`, the spool, the
 //! reconciler's pass, repair, accept, release and hold. They are interleaved request by request. They talk to a model
-//! of the store through the interface of the real one ([`metes::store::kv::Kv`]), and to a model of the cluster through
+//! of the store through the interface of the real one ([`metes_engine::kv::Kv`]), and to a model of the cluster through
 //! that of Kubernetes ([`metes_reconciler::api::Api`]). The clock is tokio's paused clock, which the world alone moves.
 //! So one seed always gives the same run.
 //!

@@ -7,7 +7,7 @@ use std::time::Instant;
 use std::{fs, thread};
 
 use clap::Parser;
-use metes_sim::campaign::{Campaign, Noticed, Place, Sum, hunt, places};
+use metes_sim::campaign::{Campaign, Noticed, Sighting, Sum, hunt, sightings};
 use metes_sim::mutant::Guard;
 use metes_sim::world::Theme;
 
@@ -121,8 +121,8 @@ fn mutants(campaign: &Campaign, seeds: u64, arguments: &Arguments, out: &mut imp
     guards.retain(|guard| guard.to_string().contains(only));
     writeln!(out, "{} guards", guards.len())?;
     let mut all_noticed = true;
-    for (guard, caught) in hunt(&guards, &places(&known), seeds, campaign.operations, campaign.threads) {
-        let Some(Noticed { place: Place { theme, seed, strikes }, violation }) = caught else {
+    for (guard, caught) in hunt(&guards, &sightings(&known), seeds, campaign.operations, campaign.threads) {
+        let Some(Noticed { sighting: Sighting { theme, seed, strikes }, violation }) = caught else {
             all_noticed = false;
             writeln!(out, "survives {guard}")?;
             kept += &format!("{guard}\n");

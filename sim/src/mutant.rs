@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use metes::store::keys::{Key, Keys};
-use metes::store::txn::{Compare, Op, Txn};
+use metes_core::keys::{Key, Keys};
+use metes_core::txn::{Compare, Op, Txn};
 
 use crate::store::with_nested;
 

@@ -7,19 +7,20 @@ mod stopped;
 use self::full::Shortage;
 pub use self::give_back::undo;
 use super::Run;
-use crate::cni::error::Error;
-use crate::local::recall::LeftBehind;
-use crate::pool::Wanted;
-use crate::pool::record::Held;
-use crate::store::allot::{Added, Allotment, Allotted};
-use crate::store::ask::Ask;
-use crate::store::drive::Driver;
-use crate::store::keys::Bytes;
-use crate::store::known_pool::decode_pool;
-use crate::store::kv::{Failure, Kv};
-use crate::store::policy::Witness;
-use crate::store::pools::{PoolResult, ReadPools};
-use crate::store::snapshot::Snapshot;
+use crate::commands::errors::OrCni;
+use metes_config::cni::error::Error;
+use metes_core::keys::Bytes;
+use metes_core::plan::allot::{Added, Allotment, Allotted};
+use metes_core::plan::ask::Ask;
+use metes_core::plan::known_pool::decode_pool;
+use metes_core::plan::pools::{PoolResult, ReadPools};
+use metes_core::pool::Wanted;
+use metes_core::pool::record::Held;
+use metes_core::snapshot::Snapshot;
+use metes_engine::drive::Driver;
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::policy::Witness;
+use metes_node::recall::LeftBehind;
 
 /// The addresses that an ADD has reserved.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct AddDone {
 /// A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     for kept in run.spool.of(&ask.owner) {
-        run.carry_out_spooled(&kept, run.session.until).await?;
+        run.carry_out_spooled(&kept, run.session.until).await.or_cni()?;
     }
     run.must_go_on()?;
     let mut allotment = Allotment::new(ask, run.session.keys);
@@ -85,7 +86,9 @@ async fn allot<K: Kv>(
             Ok(Allotted::Held(Added { held, repeats })) => {
                 let of_pools = match &ask.wanted {
                     Wanted::Ranges(_) => PoolResult::default(),
-                    Wanted::Pools(_) => in_result(run, &allotment.pools(driver.shared()), &held).await?,
+                    Wanted::Pools(_) => {
+                        in_result(run, &allotment.pools(driver.shared()), &held).await.or_cni()?
+                    }
                 };
                 return Ok(AddDone { held, repeats, of_pools });
             }

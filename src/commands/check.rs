@@ -5,15 +5,16 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::Run;
-use crate::cni::error::{Code, Error};
-use crate::limits;
-use crate::pool::names::{ContainerId, PodUid};
-use crate::pool::record::{Caller, Held, Owner, OwnerRecord, Reservation};
-use crate::pool::{Addr, RangeSet};
-use crate::store::allot::OtherMachine;
-use crate::store::keys::Bytes;
-use crate::store::kv::Kv;
-use crate::store::snapshot::Snapshot;
+use crate::commands::errors::OrCni;
+use metes_config::cni::error::{Code, Error};
+use metes_core::keys::Bytes;
+use metes_core::limits;
+use metes_core::plan::allot::OtherMachine;
+use metes_core::pool::names::{ContainerId, PodUid};
+use metes_core::pool::record::{Caller, Held, Owner, OwnerRecord, Reservation};
+use metes_core::pool::{Addr, RangeSet};
+use metes_core::snapshot::Snapshot;
+use metes_engine::kv::Kv;
 
 /// Succeeds if the owner's record and all its reservations exist and name it, and if every address of the previous
 /// result that lies in a range of the configuration is among them. `uid` is the pod's, if it is known: if the record is
@@ -92,9 +93,9 @@ async fn first_record<'o, K: Kv>(
     snapshot: &mut Snapshot,
 ) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
     let keys: Vec<Bytes> = candidates.iter().map(|owner| run.session.keys.owner(owner)).collect();
-    run.session.read(&[keys.as_slice(), &likely].concat(), snapshot).await?;
+    run.session.read(&[keys.as_slice(), &likely].concat(), snapshot).await.or_cni()?;
     for (owner, key) in candidates.iter().zip(&keys) {
-        if let Some(record) = snapshot.record::<OwnerRecord>(key)? {
+        if let Some(record) = snapshot.record::<OwnerRecord>(key).or_cni()? {
             return Ok(Some((*owner, record)));
         }
     }
@@ -125,9 +126,9 @@ async fn check_reservations<K: Kv>(
     let expected: Vec<(Bytes, IpAddr)> = record.addresses.iter().filter_map(key_of).collect();
     let unknown = |(key, _): &(Bytes, IpAddr)| (!snapshot.knows(key)).then(|| key.clone());
     let keys: Vec<Bytes> = expected.iter().filter_map(unknown).collect();
-    run.session.read(&keys, snapshot).await?;
+    run.session.read(&keys, snapshot).await.or_cni()?;
     for (key, address) in expected {
-        let holder = snapshot.record::<Reservation>(&key)?.map(|reservation| reservation.owner);
+        let holder = snapshot.record::<Reservation>(&key).or_cni()?.map(|reservation| reservation.owner);
         if holder.as_ref() == Some(owner) {
             continue;
         }

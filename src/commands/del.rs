@@ -4,17 +4,18 @@
 use std::fmt::Display;
 
 use super::Run;
-use crate::cni::error::{Code, Error};
-use crate::local::mark::{Mark, NodeLease};
-use crate::pool::names::PodUid;
-use crate::pool::record::{Caller, Owner};
-use crate::store::cooling::CoolingLeases;
-use crate::store::drive::OutOfTime;
-use crate::store::free::{Free, FreeGuard, Freed};
-use crate::store::keys::{Key, LeaseId};
-use crate::store::kv::{Failure, Kv};
-use crate::store::policy::WitnessRun;
-use crate::store::release::{self, FreeError, FreeHints, Left, NotFreed};
+use crate::commands::errors::ToCni;
+use metes_config::cni::error::{Code, Error};
+use metes_core::cooling::CoolingLeases;
+use metes_core::keys::{Key, LeaseId};
+use metes_core::plan::free::{Free, FreeGuard, Freed};
+use metes_core::pool::names::PodUid;
+use metes_core::pool::record::{Caller, Owner};
+use metes_engine::drive::OutOfTime;
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::policy::WitnessRun;
+use metes_engine::release::{self, FreeError, FreeHints, Left, NotFreed};
+use metes_node::mark::{Mark, NodeLease};
 
 /// What a DEL that succeeded came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         Err(NotFreed::Failed(FreeError::OutOfTime(late))) => {
             spool(run, owner, pod_uid, (&late, OutOfTime::REASONS))
         }
-        Err(e) => Err(e.into()),
+        Err(e) => Err(e.to_cni()),
     }
 }
 

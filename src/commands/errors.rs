@@ -3,28 +3,50 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::cni::error::{Code, Error};
-use crate::config::keys;
-use crate::pool::choose::Refusal;
-use crate::pool::definition::{PoolDefinition, RangeState};
-use crate::pool::names::PoolName;
-use crate::pool::range::Standing;
-use crate::pool::record::{Held, VERSION};
-use crate::pool::{POOLS_MAX, RangeSet};
-use crate::store::allot::Refused;
-use crate::store::drive::OutOfTime;
-use crate::store::kv::Failure;
-use crate::store::meta::OutOfService;
-use crate::store::pools::PoolRefused;
-use crate::store::release::{FreeError, NotFreed};
-use crate::store::snapshot::BadRecord;
+use metes_config::cni::error::{Code, Error};
+use metes_config::keys;
+use metes_core::meta::OutOfService;
+use metes_core::plan::allot::Refused;
+use metes_core::plan::pools::PoolRefused;
+use metes_core::pool::choose::Refusal;
+use metes_core::pool::definition::{PoolDefinition, RangeState};
+use metes_core::pool::names::PoolName;
+use metes_core::pool::range::Standing;
+use metes_core::pool::record::{Held, VERSION};
+use metes_core::pool::{POOLS_MAX, RangeSet};
+use metes_core::snapshot::BadRecord;
+use metes_engine::drive::OutOfTime;
+use metes_engine::kv::Failure;
+use metes_engine::release::{FreeError, NotFreed};
+use metes_node::errors::suspect;
 
 /// What an operator does about a state that contradicts itself.
 const LOOK_AT_STORE: &str = "run `metes check` and look at what it reports; nothing was changed";
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        let code = match failure {
+/// An error of another layer, as a runtime hears it.
+pub trait ToCni {
+    /// The same as an error of CNI.
+    fn to_cni(self) -> Error;
+}
+
+/// A result whose error a runtime hears.
+pub trait OrCni<T> {
+    /// The same with an error of CNI.
+    ///
+    /// # Errors
+    /// [`ToCni::to_cni`]
+    fn or_cni(self) -> Result<T, Error>;
+}
+
+impl<T, E: ToCni> OrCni<T> for Result<T, E> {
+    fn or_cni(self) -> Result<T, Error> {
+        self.map_err(ToCni::to_cni)
+    }
+}
+
+impl ToCni for Failure {
+    fn to_cni(self) -> Error {
+        let code = match self {
             Failure::Unreachable(_)
             | Failure::Unknown(_)
             | Failure::LeaseNotFound
@@ -35,39 +57,39 @@ impl From<Failure> for Error {
             }
             Failure::Denied(_) => Code::PermissionDenied,
         };
-        Error::new(code, failure.to_string()).with_details(failure.remedy())
+        Error::new(code, self.to_string()).with_details(self.remedy())
     }
 }
 
-impl From<BadRecord> for Error {
-    fn from(bad: BadRecord) -> Self {
-        Error::new(Code::StoredState, format!("stored state cannot be decoded: {bad}"))
+impl ToCni for BadRecord {
+    fn to_cni(self) -> Error {
+        Error::new(Code::StoredState, format!("stored state cannot be decoded: {self}"))
             .with_details(LOOK_AT_STORE)
     }
 }
 
-impl From<FreeError> for Error {
-    fn from(e: FreeError) -> Self {
-        match e {
-            FreeError::Store(failure) => failure.into(),
-            FreeError::Bad(bad) => bad.into(),
+impl ToCni for FreeError {
+    fn to_cni(self) -> Error {
+        match self {
+            FreeError::Store(failure) => failure.to_cni(),
+            FreeError::Bad(bad) => bad.to_cni(),
             FreeError::OutOfTime(_) => out_of_time(),
         }
     }
 }
 
-impl From<NotFreed> for Error {
-    fn from(e: NotFreed) -> Self {
-        match e {
-            NotFreed::Failed(failed) => failed.into(),
+impl ToCni for NotFreed {
+    fn to_cni(self) -> Error {
+        match self {
+            NotFreed::Failed(failed) => failed.to_cni(),
             NotFreed::Suspect(epoch) => suspect(epoch),
         }
     }
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Self {
-        match refused {
+impl ToCni for Refused {
+    fn to_cni(self) -> Error {
+        match self {
             Refused::Deleted => Error::new(Code::TryAgain, "a DEL of this container came after this ADD began")
                 .with_details("an ADD that is still wanted may be repeated"),
             Refused::Outlived(owner) => Error::new(
@@ -108,7 +130,7 @@ impl From<Refused> for Error {
         )
         .with_details("ask again after the `cooldown` of its range or pool, or ask for another address"),
         Refused::OutOfService(why) => out_of_service(why),
-            Refused::Bad(bad) => bad.into(),
+            Refused::Bad(bad) => bad.to_cni(),
             Refused::Contradiction(text) => {
                 let text = format!("stored state contradicts itself: {text}");
                 Error::new(Code::StoredState, text).with_details(LOOK_AT_STORE)
@@ -148,7 +170,7 @@ fn pool(why: PoolRefused) -> Error {
             format!("the requested address {address} is in a range of pool {name} that is {state}"),
         )
         .with_details("ask for another address, or for none; `metes pool show` prints the ranges"),
-        PoolRefused::Bad(bad) => bad.into(),
+        PoolRefused::Bad(bad) => bad.to_cni(),
     }
 }
 
@@ -221,15 +243,6 @@ fn out_of_service(why: OutOfService) -> Error {
     }
 }
 
-/// Nothing is stored here, and this machine has used another store, in words.
-#[must_use]
-pub fn other_store_used(other: &str) -> Error {
-    Error::new(Code::StoredState, format!("this machine has used {other}, and nothing is stored here"))
-        .with_details(
-            "correct `etcd` in the host file; if a new store is meant, `metes check --accept-store` makes it",
-        )
-}
-
 /// There is no time left.
 #[must_use]
 pub fn out_of_time() -> Error {
@@ -272,22 +285,6 @@ pub fn with_set_aside(full: Error, count: usize) -> Error {
         0 => full,
         _ => Error { msg: format!("{}; {count} of them {verb} set aside", full.msg), ..full },
     }
-}
-
-/// The store has gone back in time, was emptied, or is another one.
-#[must_use]
-pub fn suspect(epoch: u64) -> Error {
-    Error::new(
-        Code::StoredState,
-        format!(
-            "etcd is not the store that was in use in epoch {epoch}: it went back in time, was emptied, or is another \
-             one, and may have forgotten addresses that are in use"
-        ),
-    )
-    .with_details(
-        "run `metes-reconciler adopt`; outside Kubernetes, when no running container holds an address that \
-         `metes list` does not show, run `metes check --accept-store`",
-    )
 }
 
 fn because(why: Refusal) -> &'static str {

@@ -3,19 +3,20 @@
 use std::collections::HashSet;
 
 use super::Run;
-use crate::cni::Error;
-use crate::cni::request::Attachment;
-use crate::limits;
-use crate::local::node::Identity;
-use crate::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
-use crate::store::cooling::CoolingLeases;
-use crate::store::free::{Free, FreeGuard};
-use crate::store::keys::{Key, prefix_end};
-use crate::store::kv::Kv;
-use crate::store::policy::WitnessRun;
-use crate::store::release::{self, FreeHints};
-use crate::store::snapshot::Snapshot;
-use crate::store::txn::{Entry, List, Op, Txn};
+use crate::commands::errors::OrCni;
+use metes_config::cni::Error;
+use metes_config::cni::request::Attachment;
+use metes_core::cooling::CoolingLeases;
+use metes_core::keys::{Key, prefix_end};
+use metes_core::limits;
+use metes_core::plan::free::{Free, FreeGuard};
+use metes_core::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Entry, List, Op, Txn};
+use metes_engine::kv::Kv;
+use metes_engine::policy::WitnessRun;
+use metes_engine::release::{self, FreeHints};
+use metes_node::node::Identity;
 
 /// Frees what this node holds for a network of CNI and no attachment needs any more.
 ///
@@ -49,7 +50,7 @@ pub async fn gc<K: Kv>(
             revision: 0,
             keys_only: false,
         };
-        let reply = run.session.txn(&Txn::read(vec![Op::List(list)])).await?;
+        let reply = run.session.txn(&Txn::read(vec![Op::List(list)])).await.or_cni()?;
         let entries = reply.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
         for entry in &entries {
             let may_be_restored = entry.mod_revision <= since;
@@ -72,8 +73,8 @@ pub async fn gc<K: Kv>(
 async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error> {
     let key = run.session.keys.meta();
     let (known, mut snapshot) = (run.known(), Snapshot::default());
-    run.session.read(&run.judged_by(known.as_ref()), &mut snapshot).await?;
-    let meta = snapshot.record::<Meta>(&key)?;
+    run.session.read(&run.judged_by(known.as_ref()), &mut snapshot).await.or_cni()?;
+    let meta = snapshot.record::<Meta>(&key).or_cni()?;
     if run.suspicion(known, &mut snapshot).await.is_some() {
         return Ok(None);
     }
@@ -124,7 +125,8 @@ async fn free<K: Kv>(
     let recall = || run.known();
     let witness = run.witness(&recall, WitnessRun::FreesInSound);
     let hints = FreeHints::default();
-    let (freed, _) = release::carry_out(run.session, free, (hints, Some(witness)), Some(leases)).await?;
+    let (freed, _) =
+        release::carry_out(run.session, free, (hints, Some(witness)), Some(leases)).await.or_cni()?;
     tracing::info!(container = %owner.container_id, ifname = %owner.ifname, ?freed, "freed by GC");
     Ok(())
 }

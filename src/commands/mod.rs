@@ -11,30 +11,31 @@ use std::cell::Cell;
 
 use tokio::time::Instant;
 
-use crate::cni::error::{Code, Error};
-use crate::cni::request::Attachment;
-use crate::limits;
-use crate::local::mark::{Mark, MarkFile};
-use crate::local::node::{self, Identity};
-use crate::local::remember::Leaving;
-use crate::local::scope_hints::ScopeHintFiles;
-use crate::local::spool::{Kept, Spool, Spooled};
-use crate::local::state::NodeState;
-use crate::pool::Wanted;
-use crate::pool::names::PodUid;
-use crate::pool::record::{Caller, Labels, Meta, NodeRecord, Owner, Record, RunStart};
-use crate::random::{random, random_id};
-use crate::store::ask::{Ask, RunStamp};
-use crate::store::cooling::CoolingLeases;
-use crate::store::free::{Free, FreeGuard, Freed};
-use crate::store::keys::Bytes;
-use crate::store::known::{HighWater, judged_by};
-use crate::store::kv::{Failure, Kv};
-use crate::store::meta;
-use crate::store::policy::{Witness, WitnessRun};
-use crate::store::release::{self, FreeError, NotFreed};
-use crate::store::session::Session;
-use crate::store::snapshot::Snapshot;
+use metes_config::cni::error::{Code, Error};
+use metes_config::cni::request::Attachment;
+use metes_core::cooling::CoolingLeases;
+use metes_core::keys::Bytes;
+use metes_core::known::{HighWater, judged_by};
+use metes_core::limits;
+use metes_core::plan::ask::{Ask, RunStamp};
+use metes_core::plan::free::{Free, FreeGuard, Freed};
+use metes_core::pool::Wanted;
+use metes_core::pool::names::PodUid;
+use metes_core::pool::record::{Caller, Labels, Meta, NodeRecord, Owner, Record, RunStart};
+use metes_core::snapshot::Snapshot;
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::policy::{Witness, WitnessRun};
+use metes_engine::prefix;
+use metes_engine::random::{random, random_id};
+use metes_engine::release::{self, FreeError, NotFreed};
+use metes_engine::session::Session;
+use metes_node::errors::suspect;
+use metes_node::mark::{Mark, MarkFile};
+use metes_node::node::{self, Identity};
+use metes_node::remember::Leaving;
+use metes_node::scope_hints::ScopeHintFiles;
+use metes_node::spool::{Kept, Spool, Spooled};
+use metes_node::state::NodeState;
 
 /// What every verb needs to do its work.
 pub struct Run<'a, K> {
@@ -178,13 +179,13 @@ impl<'a, K: Kv> Run<'a, K> {
         // A meta that does not decode has its own error.
         let meta = snapshot.record::<Meta>(&keys.meta()).ok()?;
         if let Some(epoch) = meta.as_ref().and_then(|meta| meta.suspect) {
-            return Some(errors::suspect(epoch));
+            return Some(suspect(epoch));
         }
         // Without an answer, the node's key counts as lost.
         if let Some(known) = &known
-            && meta::contradicts(self.session, known, snapshot).await.unwrap_or(true)
+            && prefix::contradicts(self.session, known, snapshot).await.unwrap_or(true)
         {
-            return Some(errors::suspect(known.epoch));
+            return Some(suspect(known.epoch));
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();
         if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {

@@ -1,10 +1,12 @@
 //! STATUS: whether an ADD could be served now. A full range is no failure.
 
-use super::{Run, errors};
-use crate::cni::error::{Code, Error};
-use crate::store::kv::{Failure, Kv};
-use crate::store::snapshot::Snapshot;
-use crate::store::txn::{Op, Txn};
+use super::Run;
+use crate::commands::errors::ToCni;
+use metes_config::cni::error::{Code, Error};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Op, Txn};
+use metes_engine::kv::{Failure, Kv};
+use metes_node::errors::other_store_used;
 
 /// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is one that serves an ADD.
 ///
@@ -24,7 +26,7 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
         return Err(Error { code: Code::NotAvailable, ..suspect });
     }
     if is_first && let Some(other) = run.node.other_store() {
-        return Err(Error { code: Code::NotAvailable, ..errors::other_store_used(&other) });
+        return Err(Error { code: Code::NotAvailable, ..other_store_used(&other) });
     }
     let about = about.map_err(no_answer)?;
     if let Some(text) = about.too_old() {
@@ -45,5 +47,5 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
 
 /// The text and the remedy are those of any verb.
 fn no_answer(failure: Failure) -> Error {
-    Error { code: Code::NotAvailable, ..failure.into() }
+    Error { code: Code::NotAvailable, ..failure.to_cni() }
 }

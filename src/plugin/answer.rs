@@ -3,14 +3,14 @@
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cni::result::{Dns, IpConfig, Route, Success};
-use crate::cni::version::version_json;
-use crate::cni::{Error, Version};
-use crate::config::command::ResultConfig;
-use crate::pool::dns::{PoolDns, add};
-use crate::pool::record::Held;
-use crate::pool::{Addr, RangeSet, Wanted};
-use crate::store::pools::PoolResult;
+use metes_config::cni::result::{Dns, IpConfig, Route, Success};
+use metes_config::cni::version::version_json;
+use metes_config::cni::{Error, Version};
+use metes_config::command::ResultConfig;
+use metes_core::plan::pools::PoolResult;
+use metes_core::pool::dns::{PoolDns, add};
+use metes_core::pool::record::Held;
+use metes_core::pool::{Addr, RangeSet, Wanted};
 
 /// What is printed.
 pub(super) enum VerbAnswer {
@@ -74,11 +74,11 @@ impl VerbAnswer {
             VerbAnswer::Addresses(success, version) => success.render(*version)?,
         };
         #[cfg(feature = "failpoints")]
-        crate::failpoints::pass("print.before");
+        metes_engine::failpoints::pass("print.before");
         let printed = writeln!(out, "{text}").and_then(|()| out.flush());
         answered.store(printed.is_ok(), Ordering::Relaxed);
         #[cfg(feature = "failpoints")]
-        crate::failpoints::pass("print.after");
+        metes_engine::failpoints::pass("print.after");
         printed.map_err(|e| Error::io(format!("the answer cannot be written to stdout: {e}")))
     }
 }

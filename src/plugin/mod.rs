@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use self::answer::VerbAnswer;
 use self::parse::parse;
 use self::work::work;
-use crate::cni::{Environment, Error, Json, Version};
-use crate::pool::record::RunStart;
+use metes_config::cni::{Environment, Error, Json, Version};
+use metes_core::pool::record::RunStart;
 
 /// What a run was given.
 pub struct Input {

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use super::Input;
-use crate::cni::{Code, Error, Request, Verb};
-use crate::config::command::{AddConfig, CheckConfig, DelConfig, GcConfig};
-use crate::config::{IpamSettings, Settings, StoreCommand};
-use crate::local::node;
-use crate::local::setup;
+use metes_config::cni::{Code, Error, Request, Verb};
+use metes_config::command::{AddConfig, CheckConfig, DelConfig, GcConfig};
+use metes_config::{IpamSettings, Settings, StoreCommand};
+use metes_node::node;
+use metes_node::setup;
 
 /// A command that works with the store, and how that is reached.
 pub(super) struct Call {

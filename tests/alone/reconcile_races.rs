@@ -7,19 +7,22 @@ use std::future::{Future, pending};
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::commands::{Run, add, del};
-use metes::local::node::Identity;
-use metes::local::state::NodeState;
-use metes::pool::Addr;
-use metes::pool::record::{Labels, Owner, OwnerRecord, Reservation, RunStart};
-use metes::pool::{Wanted, record};
-use metes::random::split_mix;
-use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
-use metes::store::keys::{Bytes, Keys, LeaseId};
-use metes::store::kv::{Failure, Kv, LeaseAge};
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
-use metes::store::txn::{Reply, Txn};
+use metes::commands::Run;
+use metes::commands::add;
+use metes::commands::del;
+use metes_core::keys::{Bytes, Keys, LeaseId};
+use metes_core::pool::Addr;
+use metes_core::pool::Wanted;
+use metes_core::pool::record;
+use metes_core::pool::record::{Labels, Owner, OwnerRecord, Reservation, RunStart};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Reply, Txn};
+use metes_engine::kv::{Failure, Kv, LeaseAge};
+use metes_engine::random::split_mix;
+use metes_engine::session::Session;
+use metes_etcd::client::{Etcd as EtcdStore, EtcdWatch};
+use metes_node::node::Identity;
+use metes_node::state::NodeState;
 use metes_reconciler::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
 use metes_reconciler::context::Context;
 use metes_reconciler::error::RunError;
@@ -293,13 +296,13 @@ impl World {
         for living in &living {
             self.assert_held(&living.owner).await;
         }
-        let see = |owners: &mut Vec<Owner>, entry: metes::store::txn::Entry| {
-            if let Ok(metes::store::keys::Key::Owner(owner)) = self.keys.parse(&entry.key) {
+        let see = |owners: &mut Vec<Owner>, entry: metes_core::txn::Entry| {
+            if let Ok(metes_core::keys::Key::Owner(owner)) = self.keys.parse(&entry.key) {
                 owners.push(owner);
             }
         };
         let session = Session { kv: &self.etcd, keys: &self.keys, until: Instant::now() + ADD_MAX };
-        let walked = metes::store::walk::walk(session, &self.keys.owners(), Vec::new, see).await;
+        let walked = metes_engine::walk::walk(session, &self.keys.owners(), Vec::new, see).await;
         let (mut left, _) = walked.expect("etcd answers");
         let mut expected: Vec<Owner> = living.into_iter().map(|living| living.owner).collect();
         left.sort();

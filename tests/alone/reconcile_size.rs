@@ -5,12 +5,12 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use metes::pool::names::PodUid;
-use metes::pool::record::{
+use metes_core::keys::Keys;
+use metes_core::pool::names::PodUid;
+use metes_core::pool::record::{
     Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, RunStart,
 };
-use metes::pool::{Addr, Bits, NetworkName, Page};
-use metes::store::keys::Keys;
+use metes_core::pool::{Addr, Bits, NetworkName, Page};
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, KubeApi, wait_for};
 

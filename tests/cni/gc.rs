@@ -2,14 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use metes::commands::{Run, add};
-use metes::limits::LIST_KEYS;
-use metes::local::node::Identity;
-use metes::local::state::NodeState;
-use metes::pool::Wanted;
-use metes::pool::record::{Labels, Owner, RunStart};
-use metes::store::keys::Keys;
-use metes::store::session::Session;
+use metes::commands::Run;
+use metes::commands::add;
+use metes_core::keys::Keys;
+use metes_core::limits::LIST_KEYS;
+use metes_core::pool::Wanted;
+use metes_core::pool::record::{Labels, Owner, RunStart};
+use metes_engine::session::Session;
+use metes_node::node::Identity;
+use metes_node::state::NodeState;
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, failing_metes, network_as, plain_store, range_set, wait_for};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use metes::limits::DRAIN_ENTRIES;
+use metes_core::limits::DRAIN_ENTRIES;
 use serde_json::{Value, json};
 use support::{Cluster, Node, metes, network, wait_for};
 

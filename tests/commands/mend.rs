@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use metes::audit::Kind;
+use metes_audit::Kind;
 use serde_json::{Value, json};
 use support::{Cluster, Node, Outcome, Run, failing_metes, metes, network_as, report};
 

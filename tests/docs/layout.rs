@@ -1,15 +1,14 @@
-//! The rules that a reader cannot see at a glance: the imports of each module, the modules that stay pure, one type for
-//! each name, and nothing unfinished.
+//! What a reader cannot see at a glance: who imports whom, which modules stay pure, that no name stands for two types,
+//! and that nothing unfinished is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
 
 pub(crate) mod sources;
 
 use self::sources::{Crate, files, rust_files};
 
-/// The modules that judge, and those that read the records of others.
+/// What judges, and what makes sense of what others wrote.
 const PURE_IN_RECONCILER: [&str; 13] = [
     "adopt/demand.rs",
     "exposition.rs",
@@ -27,41 +26,11 @@ const PURE_IN_RECONCILER: [&str; 13] = [
 ];
 
 #[test]
-fn pure_modules_do_no_io_and_know_no_time() {
-    let src = support::root().join("src");
-    let mut pure: Vec<PathBuf> =
-        ["pool", "config", "cni"].iter().flat_map(|dir| rust_files(&src.join(dir))).collect();
-    pure.extend(
-        [
-            "keys",
-            "txn",
-            "snapshot",
-            "builder",
-            "change",
-            "effects",
-            "fence",
-            "ask",
-            "known_pool",
-            "pools",
-            "resolved",
-            "source",
-            "allot",
-            "free",
-            "pool_change",
-            "cause",
-            "certificate",
-        ]
-        .iter()
-        .map(|m| src.join(format!("store/{m}.rs"))),
-    );
-    let reconciler = support::root().join("reconciler/src");
-    pure.extend(PURE_IN_RECONCILER.iter().map(|file| reconciler.join(file)));
+fn pure_modules_of_the_reconciler_do_no_io_and_know_no_time() {
     let impure = [
         "async ",
         ".await",
         "tokio",
-        "etcd_client",
-        "tonic",
         "std::fs",
         "std::env",
         "std::net::Tcp",
@@ -69,12 +38,11 @@ fn pure_modules_do_no_io_and_know_no_time() {
         "Instant",
         "SystemTime",
         "tracing",
-        "getrandom",
-        "rustix",
         "println!",
-        "crate::random",
+        "metes_engine::random",
     ];
-    for path in pure {
+    let reconciler = support::root().join("reconciler/src");
+    for path in PURE_IN_RECONCILER.map(|file| reconciler.join(file)) {
         let (text, _) = sources::production(&fs::read_to_string(&path).expect("a source file"));
         for word in impure {
             assert!(!text.contains(word), "{} contains {word:?}", path.display());
@@ -82,67 +50,94 @@ fn pure_modules_do_no_io_and_know_no_time() {
     }
 }
 
-/// The modules below all floors: every module may import them, and they import none that stands on a floor.
-const GROUND: [&str; 4] = ["failpoints", "limits", "named", "random"];
-
-/// The floors that ARCHITECTURE.md draws, from the top down: each module with those that it may import.
-fn floors() -> Vec<(String, Vec<String>)> {
-    let text = fs::read_to_string(support::root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    let (_, drawing) = text.split_once("\n### Floors\n").expect("it draws the floors");
-    let drawing = drawing.split("```").nth(1).expect("in a block of its own");
-    let row = |line: &str| {
-        let (module, below) = line.split_once("->").expect("each row has an arrow");
-        (module.trim().to_owned(), below.split_whitespace().map(str::to_owned).collect())
-    };
-    drawing.trim().lines().map(row).collect()
+/// The names behind `[dependencies]` in a manifest.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let section = manifest.split("\n[dependencies]\n").nth(1).expect("it has dependencies");
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    let name = |line: &str| line.split(['.', ' ']).next().unwrap_or_default().to_owned();
+    lines.map(name).filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase())).collect()
 }
 
+fn read(file: &str) -> String {
+    fs::read_to_string(support::root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
+}
+
+/// clippy.toml in each pure crate keeps out what std offers.
 #[test]
-fn imports_go_down_the_floors() {
-    let floors = floors();
-    for (at, (module, below)) in floors.iter().enumerate() {
-        for other in below {
-            let stands_below = floors[at + 1..].iter().any(|(lower, _)| lower == other);
-            assert!(stands_below, "ARCHITECTURE.md: {module} imports {other}, which is not below it");
+fn pure_crates_depend_on_nothing_that_does_io() {
+    let lock = read("Cargo.lock");
+    // Of each locked package, the packages that it depends on.
+    let packages: BTreeMap<&str, Vec<&str>> = lock
+        .split("[[package]]\n")
+        .filter_map(|package| {
+            let name = package.strip_prefix("name = \"")?.split('"').next()?;
+            let listed = package.split_once("dependencies = [").map_or("", |(_, list)| list);
+            let names =
+                listed.lines().filter_map(|line| line.trim().strip_prefix('"')?.split(['"', ' ']).next());
+            Some((name, names.collect()))
+        })
+        .collect();
+    for pure in ["core", "config"] {
+        let mut found = BTreeSet::new();
+        let mut next: Vec<String> =
+            dependencies(&read(&format!("crates/{pure}/Cargo.toml"))).into_iter().collect();
+        while let Some(name) = next.pop() {
+            // The lock also has what their tests need.
+            if !name.starts_with("metes-") {
+                next.extend(
+                    packages
+                        .get(&*name)
+                        .into_iter()
+                        .flatten()
+                        .map(|name| (*name).to_owned())
+                        .filter(|name| !found.contains(name)),
+                );
+            }
+            found.insert(name);
         }
+        for impure in ["tokio", "etcd-client", "tonic", "rustls", "rustix", "tracing"] {
+            assert!(!found.contains(impure), "crates/{pure} depends on {impure}: {found:?}");
+        }
+        assert!(support::root().join(format!("crates/{pure}/clippy.toml")).exists());
     }
-    let may_import: BTreeMap<String, Vec<String>> = floors.into_iter().collect();
-    let check = |module: &str, file: &Path, imported: &str| {
-        let Some(below) = may_import.get(module) else {
-            panic!("ARCHITECTURE.md draws no floor for {}", file.display());
+}
+
+/// The drawing of ARCHITECTURE.md, from the top down: each crate with those of the same workspace that it uses.
+#[test]
+fn crates_depend_on_each_other_as_drawn() {
+    let text = read("ARCHITECTURE.md");
+    let (_, drawing) = text.split_once("\n### Crates\n").expect("it draws the crates");
+    let drawing = drawing.split("```").nth(1).expect("in a block of its own");
+    let mut above = BTreeSet::new();
+    for line in drawing.trim().lines() {
+        let (name, below) = line.split_once("->").expect("each row has an arrow");
+        let name = name.trim();
+        let manifest = match name {
+            "metes" => "Cargo.toml".to_owned(),
+            "reconciler" | "installer" => format!("{name}/Cargo.toml"),
+            _ => format!("crates/{name}/Cargo.toml"),
         };
-        let is_drawn =
-            imported == module || GROUND.contains(&imported) || below.iter().any(|b| b == imported);
-        assert!(is_drawn, "{} imports {imported}, which ARCHITECTURE.md does not draw", file.display());
-    };
-    let metes = Crate::read(&support::root().join("src"));
-    let tops: BTreeSet<String> = metes.modules.keys().filter_map(|name| name.first().cloned()).collect();
-    let is_top = |name: &&String| tops.contains(*name);
-    for (name, module) in metes.modules.iter().filter(|(name, _)| !name.is_empty()) {
-        let imports = metes.imports(name, &["metes"]);
-        let imported = imports.iter().filter_map(|path| path.iter().find(|word| *word != "metes"));
-        for imported in imported.filter(is_top) {
-            match GROUND.contains(&name[0].as_str()) {
-                true => assert!(GROUND.contains(&imported.as_str()), "{} imports {imported}", name[0]),
-                false => check(&name[0], &module.file, imported),
-            }
-        }
+        let used = dependencies(&read(&manifest));
+        let used: BTreeSet<&str> = used.iter().filter_map(|name| name.strip_prefix("metes-")).collect();
+        assert_eq!(used, below.split_whitespace().collect(), "{name}");
+        above.insert(name.to_owned());
+        assert!(used.iter().all(|used| !above.contains(*used)), "{name} uses a crate that is drawn above it");
     }
-    for program in ["reconciler", "installer"] {
-        let of_program = Crate::read(&support::root().join(program).join("src"));
-        for (name, module) in &of_program.modules {
-            for path in of_program.imports(name, &["metes"]).iter().filter(|path| path[0] == "metes") {
-                path.get(1)
-                    .filter(is_top)
-                    .into_iter()
-                    .for_each(|imported| check(program, &module.file, imported));
-            }
-        }
+    for entry in fs::read_dir(support::root().join("crates")).expect("the crates").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        assert!(above.contains(&name), "ARCHITECTURE.md does not draw crates/{name}");
     }
 }
 
 /// Every crate of the repository, tests aside: a folder of sources each.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 15] = [
+    "crates/audit/src",
+    "crates/config/src",
+    "crates/core/src",
+    "crates/ctl/src",
+    "crates/engine/src",
+    "crates/etcd/src",
+    "crates/node/src",
     "src",
     "reconciler/src",
     "installer/src",
@@ -174,7 +169,8 @@ fn no_name_stands_for_two_types_of_a_crate() {
 const COLUMNS_MAX: usize = 120;
 
 /// Tables of JSON documents, each in a line.
-const LONG_LINES_LEFT: [&str; 2] = ["src/config/network/tests.rs", "src/config/settings/tests.rs"];
+const LONG_LINES_LEFT: [&str; 2] =
+    ["crates/config/src/network/tests.rs", "crates/config/src/settings/tests.rs"];
 
 #[test]
 fn lines_fit_into_120_columns() {
@@ -200,8 +196,8 @@ fn lines_fit_into_120_columns() {
     assert!(long.is_empty(), "lines of more than {COLUMNS_MAX} columns: {long:#?}");
 }
 
-/// The folders that must have source files, at least.
-const FOLDERS: [&str; 7] = ["src", "reconciler", "installer", "sim", "fuzz", "tests", "tools"];
+/// Where there are source files, at least.
+const FOLDERS: [&str; 8] = ["src", "crates", "reconciler", "installer", "sim", "fuzz", "tests", "tools"];
 
 #[test]
 fn nothing_unfinished_is_left() {

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use metes::audit::{Explanation, Kind};
-use metes::cni::Verb;
-use metes::pool::choose::Order;
-use metes::store::keys::Keys;
+use metes_audit::{Explanation, Kind};
+use metes_config::cni::Verb;
+use metes_core::keys::Keys;
+use metes_core::pool::choose::Order;
 
 /// F1 to this one.
 const FAILURES: u32 = 38;
@@ -35,7 +35,7 @@ fn named_tests(line: &str) -> Vec<(String, String)> {
 /// The tests of every file of this name, or in a folder of this name, below the folders that tests are in.
 fn tests_of(file: &str) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
-    for folder in ["tests", "src", "reconciler", "installer", "sim", "fuzz"] {
+    for folder in ["tests", "src", "crates", "reconciler", "installer", "sim", "fuzz"] {
         collect(&support::root().join(folder), file, false, &mut tests);
     }
     tests
@@ -198,7 +198,7 @@ fn the_files_and_functions_that_documents_name_are_there() {
 
 #[test]
 fn every_key_stands_in_the_table_of_keys() {
-    let keys = fs::read_to_string(support::root().join("src/store/keys.rs")).expect("the key layout");
+    let keys = fs::read_to_string(support::root().join("crates/core/src/keys.rs")).expect("the key layout");
     let architecture = fs::read_to_string(support::root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let mut forms =
         keys.lines().filter_map(|line| line.trim_start().strip_prefix("/// `v1/")?.strip_suffix('`'));
@@ -237,7 +237,7 @@ fn sample(form: &str) -> String {
 
 #[test]
 fn every_key_is_parsed_and_tested() {
-    let keys = source("src/store/keys.rs");
+    let keys = source("crates/core/src/keys.rs");
     let (layout, golden) = keys.split_once("#[cfg(test)]").expect("tests of the layout");
     let foreign = source("tests/cni/foreign.rs");
     let mut lines = layout.lines().map(str::trim_start);
@@ -262,7 +262,7 @@ fn every_key_is_parsed_and_tested() {
 
 #[test]
 fn every_record_is_tested() {
-    let records = source("src/pool/record.rs");
+    let records = source("crates/core/src/pool/record.rs");
     let (production, golden) = records.split_once("#[cfg(test)]").expect("tests of the records");
     let fuzzed = source("fuzz/src/stored.rs");
     let kinds: Vec<&str> = production

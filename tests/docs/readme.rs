@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use metes::cni::{Code, Environment, Error, Json, Request};
-use metes::config::validate::IssueId;
-use metes::config::{Config, HostFile, Settings};
-use metes::pool::choose::Order;
+use metes_config::cni::{Code, Environment, Error, Json, Request};
+use metes_config::validate::IssueId;
+use metes_config::{Config, HostFile, Settings};
+use metes_core::pool::choose::Order;
 use serde_json::{Value, json};
 
 /// The most words of README, outside of code.
@@ -199,7 +199,7 @@ fn links_between_documents_lead_somewhere() {
 #[test]
 fn every_key_of_ipam_is_documented_and_known() {
     let configuration = document(CONFIGURATION);
-    let keys = key_lists("src/config/keys.rs", |name| name != ETCD_KEYS);
+    let keys = key_lists("crates/config/src/keys.rs", |name| name != ETCD_KEYS);
     assert!(keys.len() > 40, "{keys:?}");
     for key in keys {
         assert!(is_documented(&configuration, &key), "`{key}` is not in {CONFIGURATION}");
@@ -225,8 +225,8 @@ fn every_key_below_them_is_too() {
 #[test]
 fn every_key_of_the_host_file_is_documented_and_known() {
     let configuration = document(CONFIGURATION);
-    let mut keys = key_lists("src/config/host.rs", |_| true);
-    keys.extend(key_lists("src/config/keys.rs", |name| name == ETCD_KEYS));
+    let mut keys = key_lists("crates/config/src/host.rs", |_| true);
+    keys.extend(key_lists("crates/config/src/keys.rs", |name| name == ETCD_KEYS));
     assert!(keys.len() > 20, "{keys:?}");
     for key in keys {
         assert!(is_documented(&configuration, &key), "`{key}` is not in {CONFIGURATION}");

@@ -5,8 +5,8 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use clap::CommandFactory;
-use metes::audit::CountedRange;
-use metes::pool::{NetworkName, RangeCounts};
+use metes_audit::CountedRange;
+use metes_core::pool::{NetworkName, RangeCounts};
 use metes_reconciler::cli::Cli;
 use metes_reconciler::ended::{Ended, PassOutcome};
 use metes_reconciler::exposition::Exposition;

@@ -9,9 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
-use metes::store::etcd as store;
-use metes::store::kv::{Failure, Kv};
-use metes::store::txn::{Op, Txn};
+use metes_core::txn::{Op, Txn};
+use metes_engine::kv::{Failure, Kv};
+use metes_etcd::client as store;
 use serde_json::{Value, json};
 use support::chaos_proxies::{Call, Gate, GrpcProxy, GrpcRule, Kind, Loss, TcpFault, TcpProxy, Verdict};
 use support::{Cluster, Etcd, Node, Outcome, Run, Tls, in_parallel, network, network_as, report, wait_for};

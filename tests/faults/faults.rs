@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use metes::limits;
+use metes_core::limits;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use support::{

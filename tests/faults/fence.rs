@@ -4,24 +4,26 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use metes::cni::Code;
-use metes::commands::{Run, add, del};
-use metes::limits;
-use metes::local::node::Identity;
-use metes::local::spool::Spooled;
-use metes::local::state::NodeState;
-use metes::pool::Wanted;
-use metes::pool::record::{Held, Labels, Owner, RunStart};
-use metes::store::allot::Allotment;
-use metes::store::change::Change;
-use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
-use metes::store::free::{Free, FreeGuard, Freed};
-use metes::store::keys::{Bytes, Key, Keys, LeaseId};
-use metes::store::kv::{Failure, Kv, LeaseAge};
-use metes::store::release::{self, FreeHints, Left};
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
-use metes::store::txn::{Op, Reply, Txn};
+use metes::commands::Run;
+use metes::commands::add;
+use metes::commands::del;
+use metes_config::cni::Code;
+use metes_core::keys::{Bytes, Key, Keys, LeaseId};
+use metes_core::limits;
+use metes_core::plan::allot::Allotment;
+use metes_core::plan::change::Change;
+use metes_core::plan::free::{Free, FreeGuard, Freed};
+use metes_core::pool::Wanted;
+use metes_core::pool::record::{Held, Labels, Owner, RunStart};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Op, Reply, Txn};
+use metes_engine::kv::{Failure, Kv, LeaseAge};
+use metes_engine::release::{self, FreeHints, Left};
+use metes_engine::session::Session;
+use metes_etcd::client::{Etcd as EtcdStore, EtcdWatch};
+use metes_node::node::Identity;
+use metes_node::spool::Spooled;
+use metes_node::state::NodeState;
 use serde_json::json;
 use support::{Cluster, Etcd, left_to_etcd, network, plain_store, range_set};
 use tokio::time::Instant;
@@ -477,7 +479,12 @@ impl World {
         Run::new(session, &self.node, RunStart { boot: "b1".into(), ns }, &after_all_runs, awaited)
     }
 
-    async fn add(&self, kv: &Meddling<'_>, container: &str, ns: u64) -> Result<Vec<Held>, metes::cni::Error> {
+    async fn add(
+        &self,
+        kv: &Meddling<'_>,
+        container: &str,
+        ns: u64,
+    ) -> Result<Vec<Held>, metes_config::cni::Error> {
         let awaited = || kv.held_back.borrow().is_none();
         let run = self.run(kv, ns, &awaited);
         let wanted = Wanted::lowest_of(vec![range_set("10.0.0.0/28", "10.0.0.1", "10.0.0.14")]);

@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use metes::store::etcd::{Etcd as EtcdStore, EtcdWatch};
-use metes::store::keys::{Bytes, Keys, LeaseId};
-use metes::store::kv::{Failure, Kv, LeaseAge};
-use metes::store::txn::{Op, Reply, Txn};
+use metes_core::keys::{Bytes, Keys, LeaseId};
+use metes_core::txn::{Op, Reply, Txn};
+use metes_engine::kv::{Failure, Kv, LeaseAge};
+use metes_etcd::client::{Etcd as EtcdStore, EtcdWatch};
 use metes_reconciler::lead::{Candidate, Leadership};
 use support::{Cluster, Etcd, left_to_etcd, plain_store, wait_for};
 use tokio::time::Instant;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use etcd_client::{CompactionOptions, DeleteOptions, Error, Permission, PermissionType, UserAddOptions};
-use metes::limits;
+use metes_core::limits;
 use serde_json::{Value, json};
 use support::{
     Cluster, Etcd, KubeApi, MEMBERS, Node, Outcome, Tls, Trio, World, in_parallel, network, network_as,

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use etcd_client::{Permission, PermissionType, UserAddOptions};
-use metes::limits;
+use metes_core::limits;
 use serde_json::{Value, json};
 use support::{
     Cluster, Etcd, EtcdOptions, KubeApi, Outcome, Reachable, Tls, in_parallel, network, network_as, report,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use metes::config::{HostFile, Settings};
+use metes_config::{HostFile, Settings};
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, Run, in_parallel, metes, tool, wait_for};
 use tempfile::TempDir;

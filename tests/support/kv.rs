@@ -19,7 +19,7 @@ macro_rules! left_to_etcd {
         async fn about(
             &self,
             until: tokio::time::Instant,
-        ) -> Result<metes::store::kv::About, metes::store::kv::Failure> {
+        ) -> Result<metes_engine::kv::About, metes_engine::kv::Failure> {
             self.etcd.about(until).await
         }
     };

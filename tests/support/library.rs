@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use metes::pool::{NetworkName, Range, RangeSet, RangeSpec};
-use metes::store::etcd::{Access, Etcd};
+use metes_core::pool::{NetworkName, Range, RangeSet, RangeSpec};
+use metes_etcd::client::{Access, Etcd};
 
 /// The library's connection to an etcd without TLS, which gives up after `give_up` where nobody listens.
 pub fn plain_store(endpoint: &str, give_up: Duration) -> Etcd {

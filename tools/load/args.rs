@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use metes::pool::Order;
+use metes_core::pool::Order;
 
 const LIMITS: &str = "\
 What limits a step (the last column of the table):

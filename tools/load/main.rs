@@ -48,10 +48,10 @@ use std::process::ExitCode;
 use std::{env, fs, process};
 
 use clap::Parser;
-use metes::audit::audit;
-use metes::limits;
-use metes::store::keys::Keys;
-use metes::store::session::Session;
+use metes_audit::audit;
+use metes_core::keys::Keys;
+use metes_core::limits;
+use metes_engine::session::Session;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Plain durable puts: nothing that is stored in etcd can cost less.
 
 use etcd_client::{Channel, Client as EtcdClient};
-use metes::random::random;
+use metes_engine::random::random;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
 

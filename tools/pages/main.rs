@@ -2,7 +2,7 @@
 
 use std::{env, fs, io};
 
-use metes::cli::start::described;
+use metes_ctl::start::described;
 
 fn main() -> io::Result<()> {
     let folder = env::args_os().nth(1).ok_or_else(|| io::Error::other("say into which folder"))?;

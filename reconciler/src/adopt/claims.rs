@@ -6,9 +6,9 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use metes::pool::Addr;
-use metes::pool::names::InvalidName;
-use metes::pool::record::{Held, Owner, Pod};
+use metes_core::pool::Addr;
+use metes_core::pool::names::InvalidName;
+use metes_core::pool::record::{Held, Owner, Pod};
 
 use super::demand::{Demand, Demands, place};
 use super::report::{AdoptionConflict, ConflictKind};

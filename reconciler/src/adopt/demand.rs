@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use metes::pool::names::{ClusterName, ContainerId, InvalidName};
-use metes::pool::record::{Held, Owner, Pod};
-use metes::pool::{Addr, NetworkName};
+use metes_core::pool::names::{ClusterName, ContainerId, InvalidName};
+use metes_core::pool::record::{Held, Owner, Pod};
+use metes_core::pool::{Addr, NetworkName};
 
 use super::report::{Adopted, AdoptionConflict, ConflictKind};
 use super::reserved::Reserved;

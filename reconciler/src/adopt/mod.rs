@@ -27,14 +27,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::audit::accept;
-use metes::config::Settings;
-use metes::pool::record::Meta;
-use metes::store::keys::Key;
-use metes::store::kv::Kv;
-use metes::store::meta;
-use metes::store::txn::Entry;
-use metes::store::walk::walk;
+use metes_audit::accept;
+use metes_config::Settings;
+use metes_core::keys::Key;
+use metes_core::pool::record::Meta;
+use metes_core::txn::Entry;
+use metes_engine::kv::Kv;
+use metes_engine::prefix;
+use metes_engine::walk::walk;
 
 use crate::api::{self, Api};
 use crate::context::{Context, within};
@@ -107,7 +107,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
     /// From here on no ADD hands out anything. A dry run only checks that this would be possible.
     async fn begin(&self) -> Result<Option<(Meta, Entry)>, AdoptionError> {
         if self.context.dry_run {
-            meta::read(self.context.session).await?;
+            prefix::read(self.context.session).await?;
             return Ok(None);
         }
         Ok(Some(accept::begin(self.context.session).await?))

@@ -3,11 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use metes::pool::names::{ClusterName, ContainerKind};
-use metes::pool::record::{OwnerKind, Record, Reservation};
-use metes::pool::{Addr, NetworkName};
-use metes::store::keys::{Key, Keys};
-use metes::store::txn::Entry;
+use metes_core::keys::{Key, Keys};
+use metes_core::pool::names::{ClusterName, ContainerKind};
+use metes_core::pool::record::{OwnerKind, Record, Reservation};
+use metes_core::pool::{Addr, NetworkName};
+use metes_core::txn::Entry;
 
 /// The holder of each address, in the form in which a pod can recognise its own reservations.
 #[derive(Default)]

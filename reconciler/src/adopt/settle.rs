@@ -3,8 +3,8 @@
 use std::cell::Cell;
 
 use futures_util::stream::{self, StreamExt};
-use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
-use metes::store::kv::Kv;
+use metes_core::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
+use metes_engine::kv::Kv;
 
 use super::demand::{Demand, Demands};
 use super::report::{AdoptionConflict, ConflictKind};
@@ -99,7 +99,7 @@ impl<K: Kv> Adoption<'_, K> {
             held: demand.held.clone(),
             scope: demand.network.scope(),
             labels: Labels { pod: demand.pod.clone(), cni_network: demand.network.cni_network().to_owned() },
-            created_at: metes::local::node::timestamp(),
+            created_at: metes_node::node::timestamp(),
             under: Under::Suspect,
             gone: Vec::new(),
         }

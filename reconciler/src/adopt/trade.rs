@@ -3,8 +3,8 @@
 
 use std::collections::HashSet;
 
-use metes::pool::record::{Held, Owner};
-use metes::store::kv::Kv;
+use metes_core::pool::record::{Held, Owner};
+use metes_engine::kv::Kv;
 
 use super::demand::Demand;
 use super::report::{Adopted, ConflictKind};

@@ -1,12 +1,12 @@
 //! Each case of a claim, on a store of a few keys. After each case the audit must find nothing wrong.
 
-use metes::audit::Audit;
-use metes::pool::Bits;
-use metes::pool::record::RunStart;
-use metes::store::keys::{Key, LeaseId, TicketId};
-use metes::store::memory::Memory;
-use metes::store::ticket::Ticket;
-use metes::store::txn::{Entry, Txn};
+use metes_audit::Audit;
+use metes_core::keys::{Key, LeaseId, TicketId};
+use metes_core::memory::Memory;
+use metes_core::pool::Bits;
+use metes_core::pool::record::RunStart;
+use metes_core::ticket::Ticket;
+use metes_core::txn::{Entry, Txn};
 
 use super::*;
 use crate::error::RunError;
@@ -61,7 +61,7 @@ impl World {
                 &Line::default(),
             )? {
                 Step::Read(ops) => {
-                    ops.chunks(metes::limits::TXN_OPS)
+                    ops.chunks(metes_core::limits::TXN_OPS)
                         .for_each(|some| self.store.read_all(some, &mut snapshot));
                 }
                 other => return Ok(other),

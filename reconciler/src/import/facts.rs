@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use metes::pool::names::{ClusterName, InterfaceName, PodUid};
-use metes::pool::record::{Held, Owner, OwnerRecord};
-use metes::pool::{Addr, NetworkName};
+use metes_core::pool::names::{ClusterName, InterfaceName, PodUid};
+use metes_core::pool::record::{Held, Owner, OwnerRecord};
+use metes_core::pool::{Addr, NetworkName};
 
 use super::nads::Use;
 use super::pools::{Entry, Pool};

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use metes::pool::names::{ClusterName, ContainerId, InterfaceName, InvalidName};
-use metes::pool::range::RangeSet;
-use metes::pool::record::{Held, Labels, Owner, Pod};
-use metes::pool::{Addr, NetworkName};
-use metes::store::keys::Scope;
+use metes_core::keys::Scope;
+use metes_core::pool::names::{ClusterName, ContainerId, InterfaceName, InvalidName};
+use metes_core::pool::range::RangeSet;
+use metes_core::pool::record::{Held, Labels, Owner, Pod};
+use metes_core::pool::{Addr, NetworkName};
 
 use super::facts::{PodFacts, PodRef, Reservation, World};
 use super::gathered::{Gathered, Group, Kept, Refused, Stale};

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use metes::pool::names::ContainerId;
-use metes::pool::record::{Held, Labels, Owner};
-use metes::store::keys::Scope;
+use metes_core::keys::Scope;
+use metes_core::pool::names::ContainerId;
+use metes_core::pool::record::{Held, Labels, Owner};
 
 /// One interface of one container, and the addresses that it is to hold.
 #[derive(Debug, Clone)]

@@ -27,15 +27,15 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use metes::local::node::timestamp;
-use metes::pool::NetworkName;
-use metes::pool::names::{ContainerKind, PodUid};
-use metes::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
-use metes::store::keys::Key;
-use metes::store::kv::Kv;
-use metes::store::release::release_as_read;
-use metes::store::txn::Entry;
-use metes::store::walk::walk;
+use metes_core::keys::Key;
+use metes_core::pool::NetworkName;
+use metes_core::pool::names::{ContainerKind, PodUid};
+use metes_core::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
+use metes_core::txn::Entry;
+use metes_engine::kv::Kv;
+use metes_engine::release::release_as_read;
+use metes_engine::walk::walk;
+use metes_node::node::timestamp;
 
 use crate::api::Phase;
 use crate::claim::Made;

@@ -6,12 +6,13 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use metes::cni::section::Shows;
-use metes::cni::{Environment, Json, Request, Section, Verb, version};
-use metes::config::Config;
-use metes::pool::range::RangeSet;
-use metes::pool::record::Held;
-use metes::store::keys::Scope;
+use metes_config::Config;
+use metes_config::cni::section::Shows;
+use metes_config::cni::version;
+use metes_config::cni::{Environment, Json, Request, Section, Verb};
+use metes_core::keys::Scope;
+use metes_core::pool::range::RangeSet;
+use metes_core::pool::record::Held;
 
 /// The depth to which plugins are searched for inside a configuration: a list, a plugin, and the plugin that it
 /// delegates to.

@@ -4,16 +4,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use metes::pool::names::ClusterName;
-use metes::pool::record::{Definitions, Meta, Record};
-use metes::random::random_id;
-use metes::store::keys::{Bytes, LeaseId, digest_hex};
-use metes::store::kv::{Kv, LeaseAge};
-use metes::store::meta::{self, StoredMeta};
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
-use metes::store::ticket::new_lease;
-use metes::store::txn::{Entry, Op, Txn};
+use metes_core::keys::{Bytes, LeaseId, digest_hex};
+use metes_core::meta;
+use metes_core::pool::names::ClusterName;
+use metes_core::pool::record::{Definitions, Meta, Record};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Entry, Op, Txn};
+use metes_engine::kv::{Kv, LeaseAge};
+use metes_engine::prefix::StoredMeta;
+use metes_engine::random::random_id;
+use metes_engine::session::Session;
+use metes_engine::session::new_lease;
 
 use super::error::ImportError;
 use super::nads::Nad;

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use metes::cni::address::{Zeros, parse_cidr, parse_ip};
-use metes::pool::range::Range;
-use metes::pool::{Addr, NetworkName};
+use metes_config::cni::address::{Zeros, parse_cidr, parse_ip};
+use metes_core::pool::range::Range;
+use metes_core::pool::{Addr, NetworkName};
 
 use super::nads::{NadId, Ranges, Use};
 

@@ -1,8 +1,8 @@
 //! Reserves the addresses of one interface, unless another owner that may exist holds them.
 
-use metes::pool::names::PodUid;
-use metes::pool::record::{Held, Owner, OwnerKind, OwnerRecord};
-use metes::store::kv::Kv;
+use metes_core::pool::names::PodUid;
+use metes_core::pool::record::{Held, Owner, OwnerKind, OwnerRecord};
+use metes_engine::kv::Kv;
 
 use super::error::ImportError;
 use super::gathered::Group;
@@ -30,7 +30,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
             held: group.held.clone(),
             scope: group.scope.clone(),
             labels: group.labels.clone(),
-            created_at: metes::local::node::timestamp(),
+            created_at: metes_node::node::timestamp(),
             under: Under::Pause,
             gone: Vec::new(),
         };

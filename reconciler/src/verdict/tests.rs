@@ -1,8 +1,8 @@
 use std::rc::Rc;
 
-use metes::pool::names::PodUid;
-use metes::pool::record::Owner;
-use metes::pool::{Addr, NetworkName};
+use metes_core::pool::names::PodUid;
+use metes_core::pool::record::Owner;
+use metes_core::pool::{Addr, NetworkName};
 use proptest::prelude::*;
 
 use super::*;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use metes::limits;
-use metes::local::files::{Trust, read_trusted};
+use metes_core::limits;
+use metes_node::files::{Trust, read_trusted};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,8 +1,8 @@
 //! The answer to a request for admission of a NetworkAttachmentDefinition. Pure.
 
-use metes::config::HostFile;
-use metes::config::nad::Nad;
-use metes::config::validate::{Issue, IssueId, JudgedNetwork, Severity, compare, judge_nad};
+use metes_config::HostFile;
+use metes_config::nad::Nad;
+use metes_config::validate::{Issue, IssueId, JudgedNetwork, Severity, compare, judge_nad};
 use serde_json::{Value, json};
 
 /// The version of requests and answers.

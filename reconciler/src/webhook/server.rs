@@ -10,8 +10,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use metes::config::HostFile;
-use metes::local::setup;
+use metes_config::HostFile;
+use metes_node::setup;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 

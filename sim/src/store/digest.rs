@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metes::store::keys::LeaseId;
+use metes_core::keys::LeaseId;
 
 /// A number that every change goes into, in order.
 #[derive(Debug, Clone, Copy, Default)]

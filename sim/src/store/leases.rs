@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use metes::store::keys::LeaseId;
-use metes::store::kv::{Failure, LeaseAge};
+use metes_core::keys::LeaseId;
+use metes_engine::kv::{Failure, LeaseAge};
 
 use super::Key;
 use super::refusal::refused;

@@ -1,6 +1,6 @@
 //! A model of etcd in memory: synchronous, deterministic, and exact in all that metes can see of etcd.
 //!
-//! It answers as [`metes::store::etcd::Etcd`] does over a real etcd 3.6, word for word.
+//! It answers as `metes_etcd::Etcd` does over a real etcd 3.6, word for word.
 //! `sim/tests/simulation/differential.rs` holds it to that: the same requests go to both, and the answers must be
 //! equal, revisions and the texts of refusals included.
 //!
@@ -61,9 +61,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metes::store::keys::{Bytes, LeaseId};
-use metes::store::kv::{About, Event, Failure, LeaseAge};
-use metes::store::txn::{Found, NestedReply, Op, Reply, Txn};
+use metes_core::keys::{Bytes, LeaseId};
+use metes_core::txn::{Found, NestedReply, Op, Reply, Txn};
+use metes_engine::kv::{About, Event, Failure, LeaseAge};
 
 use digest::Digest;
 pub use leases::LeaseRules;
@@ -215,7 +215,7 @@ impl Model {
     /// Ends a lease and deletes the keys on it.
     ///
     /// # Errors
-    /// [`Failure::LeaseNotFound`], which [`metes::store::kv::Kv::revoke`] does not tell.
+    /// [`Failure::LeaseNotFound`], which [`metes_engine::kv::Kv::revoke`] does not tell.
     pub fn revoke(&mut self, lease: LeaseId) -> Result<(), Failure> {
         let keys = self.leases.end(lease).ok_or(Failure::LeaseNotFound)?;
         self.digest.ended(lease);
@@ -409,7 +409,7 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use metes::store::txn::List;
+    use metes_core::txn::List;
 
     use super::*;
 

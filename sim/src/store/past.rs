@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use metes::store::kv::Failure;
-use metes::store::txn::{Compare, Entry, Found, List, Op};
+use metes_core::txn::{Compare, Entry, Found, List, Op};
+use metes_engine::kv::Failure;
 
 use super::refusal::refused;
 use super::{Model, Record};

@@ -1,7 +1,7 @@
 //! The branches that a transaction takes, with those inside it.
 
-use metes::store::kv::Failure;
-use metes::store::txn::{Found, NestedReply, Op, Txn};
+use metes_core::txn::{Found, NestedReply, Op, Txn};
+use metes_engine::kv::Failure;
 
 use super::past::Past;
 

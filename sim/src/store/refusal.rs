@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use metes::limits;
-use metes::store::keys::Bytes;
-use metes::store::kv::Failure;
-use metes::store::txn::{Compare, Op, Txn};
+use metes_core::keys::Bytes;
+use metes_core::limits;
+use metes_core::txn::{Compare, Op, Txn};
+use metes_engine::kv::Failure;
 
 /// The refusals of metes' etcd client, before anything is sent.
 pub(super) fn fits(txn: &Txn) -> Result<(), Failure> {

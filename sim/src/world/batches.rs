@@ -3,11 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use metes::pool::choose::Order;
-use metes::pool::record::{Owner, OwnerRecord, Record};
-use metes::pool::{Addr, Bits, NetworkName, Page};
-use metes::store::keys::{Bytes, Key};
-use metes::store::txn::{Op, Reply, Txn};
+use metes_core::keys::{Bytes, Key};
+use metes_core::pool::choose::Order;
+use metes_core::pool::record::{Owner, OwnerRecord, Record};
+use metes_core::pool::{Addr, Bits, NetworkName, Page};
+use metes_core::txn::{Op, Reply, Txn};
 
 use super::World;
 use super::ids::{ProcessId, SandboxId};
@@ -144,7 +144,7 @@ impl World<'_> {
         }
         let config = &self.plan.configs[sandbox.config];
         let of_sets = record.addresses.iter().zip(&config.sets);
-        let is_wrong = |(held, set): (&metes::pool::record::Held, &metes::pool::RangeSet)| {
+        let is_wrong = |(held, set): (&metes_core::pool::record::Held, &metes_core::pool::RangeSet)| {
             let range = set.covers(Addr::from(held.address));
             range.is_none_or(|range| held.network.as_ref() != Some(range.network()))
         };

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use metes::local::mark::MarkFile;
-use metes::local::node::Identity;
-use metes::pool::record::{self, Owner};
+use metes_core::pool::record::{self, Owner};
+use metes_node::mark::MarkFile;
+use metes_node::node::Identity;
 use metes_reconciler::api::{self, Phase, PodFilter};
 
 use super::ids::SandboxId;
@@ -179,7 +179,7 @@ impl World<'_> {
             }
             Ask::Nodes => {
                 // Two machines of one name have one Node, which says of neither that it was started again.
-                let of_name = |name: &metes::pool::names::NodeName| {
+                let of_name = |name: &metes_core::pool::names::NodeName| {
                     self.nodes
                         .iter()
                         .filter(move |other| other.boot.identity.node == *name)

@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
-use metes::local::mark::MarkFile;
-use metes::local::spool::Spool;
-use metes::pool::record::{Labels, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone, VERSION};
-use metes::pool::{Addr, Bits, NetworkName, Page};
-use metes::store::keys::{Key, LeaseId, PodInterface};
-use metes::store::known::HighWater;
-use metes::store::txn::{Compare, Op, Txn};
+use metes_core::keys::{Key, LeaseId, PodInterface};
+use metes_core::known::HighWater;
+use metes_core::pool::record::{
+    Labels, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone, VERSION,
+};
+use metes_core::pool::{Addr, Bits, NetworkName, Page};
+use metes_core::txn::{Compare, Op, Txn};
+use metes_node::mark::MarkFile;
+use metes_node::spool::Spool;
 
 use super::plan::{LONG_LEASE, Theme, Twins};
 use super::requests::Step;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use metes::audit::Audit;
-use metes::pool::names::ContainerKind;
-use metes::pool::names::PodUid;
-use metes::pool::record::{Owner, OwnerKind};
-use metes::store::txn::Entry;
+use metes_audit::Audit;
+use metes_core::pool::names::ContainerKind;
+use metes_core::pool::names::PodUid;
+use metes_core::pool::record::{Owner, OwnerKind};
+use metes_core::txn::Entry;
 
 use super::World;
 use super::cluster::Life;
@@ -198,7 +198,7 @@ impl World<'_> {
             .violations
             .iter()
             .chain(&report.harmless)
-            .filter(|finding| finding.kind != metes::audit::Kind::OwnerWithoutPodIndex)
+            .filter(|finding| finding.kind != metes_audit::Kind::OwnerWithoutPodIndex)
             .map(ToString::to_string)
             .collect();
         if found.is_empty() && report.stray_bits.is_empty() {
@@ -211,8 +211,8 @@ impl World<'_> {
     async fn fill_up(&mut self) -> Result<(), String> {
         for config in 0..self.plan.configs.len() {
             let has_room = self.plan.configs[config].sets.iter().all(|set| {
-                let free = |address: u128, network: &metes::pool::NetworkName| {
-                    !self.tree.reservations.contains_key(&(network.clone(), metes::pool::Addr(address)))
+                let free = |address: u128, network: &metes_core::pool::NetworkName| {
+                    !self.tree.reservations.contains_key(&(network.clone(), metes_core::pool::Addr(address)))
                 };
                 set.ranges().iter().any(|range| {
                     range

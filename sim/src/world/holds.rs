@@ -1,11 +1,11 @@
 //! Addresses that an operator sets aside while pods come and go, and the times of these holds.
 
-use metes::pool::Addr;
-use metes::pool::record::{HoldNote, Meta, Owner, OwnerKind};
-use metes::random::random_id;
-use metes::store::hold::HoldRequest;
-use metes::store::keys::Key;
-use metes::store::txn::Op;
+use metes_core::keys::Key;
+use metes_core::plan::hold::HoldRequest;
+use metes_core::pool::Addr;
+use metes_core::pool::record::{HoldNote, Meta, Owner, OwnerKind};
+use metes_core::txn::Op;
+use metes_engine::random::random_id;
 
 use super::World;
 use super::plan::Theme;

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use metes::cni::error::Code;
-use metes::cni::request::Attachment;
 use metes::commands::del::Done;
-use metes::local::spool::Spool;
-use metes::pool::names::{ContainerId, PodUid};
-use metes::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, RunStart};
-use metes::pool::{RangesWanted, Wanted};
-use metes::random::random_id;
-use metes::store::ask::{Ask, RunStamp};
+use metes_config::cni::error::Code;
+use metes_config::cni::request::Attachment;
+use metes_core::plan::ask::{Ask, RunStamp};
+use metes_core::pool::names::{ContainerId, PodUid};
+use metes_core::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, RunStart};
+use metes_core::pool::{RangesWanted, Wanted};
+use metes_engine::random::random_id;
+use metes_node::spool::Spool;
 use metes_reconciler::claim::{Claim, Gone, Under};
 use metes_reconciler::error::RunError;
 use metes_reconciler::pass::PassError;
@@ -233,7 +233,7 @@ impl World<'_> {
         let range = self.plan.configs[config].sets[0].ranges().first()?;
         let size = range.last().0 - range.first().0 + 1;
         let at = range.first().0 + u128::from(self.chance.below(size as u64));
-        Some(metes::pool::Addr(at).ip())
+        Some(metes_core::pool::Addr(at).ip())
     }
 
     /// The runtime has lost patience with an ADD: it calls DEL, at once or later.
@@ -392,7 +392,7 @@ impl World<'_> {
         let sandbox = &self.truth.sandboxes[id];
         let config = &self.plan.configs[sandbox.config];
         let mut requests = vec![None; config.sets.len()];
-        requests[0] = sandbox.request.map(metes::pool::Addr::from);
+        requests[0] = sandbox.request.map(metes_core::pool::Addr::from);
         let statics = config.fixed.iter().filter(|_| sandbox.with_fixed).cloned().collect();
         let Config { order, cooldown, .. } = *config;
         let sets = config.sets.clone();
@@ -532,7 +532,7 @@ impl World<'_> {
             let set = &self.plan.configs[config].sets[0];
             let network = set.ranges()[0].network().clone();
             let held = vec![Held::new(address, Some(network.clone()))];
-            let holder = self.tree.reservations.get(&(network, metes::pool::Addr::from(address)));
+            let holder = self.tree.reservations.get(&(network, metes_core::pool::Addr::from(address)));
             let gone = holder.filter(|owner| !self.is_used(owner)).and_then(|owner| {
                 let revision = self.tree.owners.get(owner)?.revision;
                 Some(Gone { owner: owner.clone(), revision })
@@ -550,7 +550,7 @@ impl World<'_> {
                     cluster: Some(checked(CLUSTER)),
                 },
                 held,
-                scope: metes::store::keys::Scope::of(&self.plan.configs[config].sets, None),
+                scope: metes_core::keys::Scope::of(&self.plan.configs[config].sets, None),
                 labels: Labels { pod, cni_network: self.plan.configs[config].cni_network.clone() },
                 created_at: String::new(),
                 under,
@@ -571,7 +571,7 @@ impl World<'_> {
             if self.pods[sandbox.pod].labelling != Labelling::Whole {
                 continue;
             }
-            let scope = metes::store::keys::Scope::of(&self.plan.configs[sandbox.config].sets, None);
+            let scope = metes_core::keys::Scope::of(&self.plan.configs[sandbox.config].sets, None);
             claims.push(Claim {
                 owner: Owner {
                     container_id: ContainerId::adopted(&checked(&sandbox.uid)),
@@ -768,7 +768,7 @@ impl World<'_> {
         sandbox_id: SandboxId,
         start: &RunStart,
         is_awaited: bool,
-        held: &[metes::pool::record::Held],
+        held: &[metes_core::pool::record::Held],
     ) -> Result<(), String> {
         let order = self.truth.order(Some(start));
         let sandbox = &self.truth.sandboxes[sandbox_id];

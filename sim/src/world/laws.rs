@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use metes::pool::choose::Order;
-use metes::pool::record::{Meta, VERSION};
-use metes::pool::{Addr, Bits, NetworkName, Page, RangeSet};
-use metes::store::keys::Key;
-use metes::store::txn::{Op, Reply, Txn, answered};
+use metes_core::keys::Key;
+use metes_core::pool::choose::Order;
+use metes_core::pool::record::{Meta, VERSION};
+use metes_core::pool::{Addr, Bits, NetworkName, Page, RangeSet};
+use metes_core::txn::{Op, Reply, Txn, answered};
 
 use super::batches::SERVE;
 use super::ids::ProcessId;

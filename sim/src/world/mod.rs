@@ -40,8 +40,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use metes::pool::names::InvalidName;
-use metes::store::keys::Keys;
+use metes_core::keys::Keys;
+use metes_core::pool::names::InvalidName;
 use tokio::time::Instant;
 
 use crate::chance::Chance;
@@ -117,7 +117,7 @@ pub struct Played {
 /// Plays one world to its end.
 #[must_use]
 pub fn play(setup: Setup<'_>) -> Played {
-    metes::random::seed(setup.seed);
+    metes_engine::random::seed(setup.seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

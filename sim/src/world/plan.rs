@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use metes::limits;
-use metes::pool::choose::Order;
-use metes::pool::cooldown::{Cooldown, CooldownTime, WhenFull};
-use metes::pool::range::RangeSpec;
-use metes::pool::record::Held;
-use metes::pool::{NetworkName, Range, RangeSet};
+use metes_core::limits;
+use metes_core::pool::choose::Order;
+use metes_core::pool::cooldown::{Cooldown, CooldownTime, WhenFull};
+use metes_core::pool::range::RangeSpec;
+use metes_core::pool::record::Held;
+use metes_core::pool::{NetworkName, Range, RangeSet};
 
 use crate::chance::Chance;
 use crate::store::LeaseRules;
 
-metes::named_enum! {
+metes_core::named_enum! {
     /// A kind of world. Most events happen in [`Theme::Mixed`]. Each of the others breaks something first, so that a
     /// guard which is otherwise the second one is the only one.
     pub enum Theme {

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use metes::pool::auto::chosen;
-use metes::pool::definition::{PoolDefinition, RangeState};
-use metes::pool::names::PoolName;
-use metes::pool::record::{PoolChanges, PoolRecord, Record, Reservation};
-use metes::pool::selector::{Facts, NodeLabels};
-use metes::pool::{Addr, PoolElement, PoolsWanted, Range, Standing};
-use metes::store::keys::Key;
-use metes::store::txn::{Op, Txn};
+use metes_core::keys::Key;
+use metes_core::pool::auto::chosen;
+use metes_core::pool::definition::{PoolDefinition, RangeState};
+use metes_core::pool::names::PoolName;
+use metes_core::pool::record::{PoolChanges, PoolRecord, Record, Reservation};
+use metes_core::pool::selector::{Facts, NodeLabels};
+use metes_core::pool::{Addr, PoolElement, PoolsWanted, Range, Standing};
+use metes_core::txn::{Op, Txn};
 
 use super::plan::Config;
 use super::tree::words;

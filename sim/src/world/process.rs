@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use metes::cni::Error;
 use metes::commands::add::AddDone;
 use metes::commands::del::Done;
-use metes::pool::record::RunStart;
-use metes::store::kv::Failure;
+use metes_config::cni::Error;
+use metes_core::pool::record::RunStart;
+use metes_engine::kv::Failure;
 use metes_reconciler::pass::PassError;
 
 use super::ids::{ProcessId, SandboxId};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use metes::limits;
-use metes::store::known::HighWater;
-use metes::store::kv::Failure;
-use metes::store::txn::{Compare, Op, Txn};
+use metes_core::known::HighWater;
+use metes_core::limits;
+use metes_core::txn::{Compare, Op, Txn};
+use metes_engine::kv::Failure;
 use tokio::time::Instant;
 
 use super::World;

@@ -3,10 +3,10 @@
 //! Other nodes may use it beyond every revision that a node has seen, before that node comes back. The node's own key
 //! tells it all the same.
 
-use metes::pool::record::{Forgotten, Owner, Record};
-use metes::store::keys::Key;
-use metes::store::known::HighWater;
-use metes::store::txn::{Compare, Op, Txn};
+use metes_core::keys::Key;
+use metes_core::known::HighWater;
+use metes_core::pool::record::{Forgotten, Owner, Record};
+use metes_core::txn::{Compare, Op, Txn};
 
 use super::World;
 use super::cluster::Node;

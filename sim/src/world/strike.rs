@@ -1,11 +1,11 @@
 //! Strikes at a guard: while a transaction that carries the guard (or would carry it, if it were not left out) is on
 //! its way, the very thing happens that it guards against. By chance alone, some of these would happen too rarely.
 
-use metes::pool::record::{
+use metes_core::keys::Key;
+use metes_core::pool::record::{
     Cooling, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone,
 };
-use metes::store::keys::Key;
-use metes::store::txn::{Compare, Op, Txn};
+use metes_core::txn::{Compare, Op, Txn};
 
 use super::process::{Process, Work};
 use super::requests::Step;

@@ -4,12 +4,12 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use metes::pool::names::ClusterName;
-use metes::pool::record::{
+use metes_core::keys::{Key, Keys, PodInterface};
+use metes_core::pool::names::ClusterName;
+use metes_core::pool::record::{
     Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone, VERSION,
 };
-use metes::pool::{Addr, Bits, NetworkName, Page, Summary};
-use metes::store::keys::{Key, Keys, PodInterface};
+use metes_core::pool::{Addr, Bits, NetworkName, Page, Summary};
 
 use crate::store::Model;
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use metes::store::keys::Bytes;
-use metes::store::kv::Event;
+use metes_core::keys::Bytes;
+use metes_engine::kv::Event;
 
 use super::World;
 use super::requests::{Step, delay};

@@ -11,9 +11,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use metes::store::keys::{Bytes, LeaseId};
-use metes::store::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
-use metes::store::txn::{Reply, Txn};
+use metes_core::keys::{Bytes, LeaseId};
+use metes_core::txn::{Reply, Txn};
+use metes_engine::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
 use metes_reconciler::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
 use tokio::time::Instant;
 

@@ -10,10 +10,10 @@ use std::env;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
-use metes::limits;
-use metes::store::keys::{Bytes, LeaseId};
-use metes::store::kv::{Event, Failure, Watch};
-use metes::store::txn::{List, Op, Txn};
+use metes_core::keys::{Bytes, LeaseId};
+use metes_core::limits;
+use metes_core::txn::{List, Op, Txn};
+use metes_engine::kv::{Event, Failure, Watch};
 use metes_sim::store::{LeaseRules, Model};
 
 use generate::{Random, Space};

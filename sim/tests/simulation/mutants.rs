@@ -13,8 +13,8 @@ use std::process::Command;
 const HUNT: [&str; 6] = ["--seeds", "400", "--ops", "60000", "--mutants", "200"];
 
 /// All guards that transactions rely on, by step, kind and key, each with the world that noticed its absence in the
-/// last hunt: that world is played first. None may go missing. After a change of the protocol or of the worlds, hack/sim
-/// with [`HUNT`], `--known` and `--keep` writes the file anew: without that the hunt searches, for minutes.
+/// last hunt: that world is played first. None may go missing. After a change of the protocol or of the worlds,
+/// hack/sim with [`HUNT`], `--known` and `--keep` writes the file anew: without that the hunt searches, for minutes.
 const GUARDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation/guards.txt");
 
 /// Hardly any world notices this. A free that only deletes is for an etcd without space, and a command that sets the

@@ -3,19 +3,21 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::cni::error::Error;
-use crate::commands::{Run, errors};
-use crate::limits;
-use crate::pool::cooldown::{Cooldown, WhenFull};
-use crate::pool::record::OwnerKind;
-use crate::pool::{NetworkName, Range, Standing};
-use crate::store::allot::Allotment;
-use crate::store::keys::{Key, LeaseId};
-use crate::store::kv::{Failure, Kv};
-use crate::store::repair::{CoolingSeen, SomeRepaired, repair_some};
-use crate::store::snapshot::Snapshot;
-use crate::store::source::Full;
-use crate::store::txn::{Entry, List, Op, Txn};
+use crate::commands::Run;
+use crate::commands::errors;
+use crate::commands::errors::OrCni;
+use metes_config::cni::error::Error;
+use metes_core::keys::{Key, LeaseId};
+use metes_core::limits;
+use metes_core::plan::allot::Allotment;
+use metes_core::plan::source::Full;
+use metes_core::pool::cooldown::{Cooldown, WhenFull};
+use metes_core::pool::record::OwnerKind;
+use metes_core::pool::{NetworkName, Range, Standing};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::{Entry, List, Op, Txn};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::repair::{CoolingSeen, SomeRepaired, repair_some};
 
 /// The shortage that an ADD meets, and its remedies so far.
 #[derive(Default)]
@@ -40,7 +42,7 @@ impl Shortage {
         judged: &Snapshot,
     ) -> Result<(), Error> {
         let may_repair = self.repairs < limits::REPAIRS;
-        let repaired = repair(run, full, judged, may_repair).await?;
+        let repaired = repair(run, full, judged, may_repair).await.or_cni()?;
         if repaired.may_have_room && may_repair {
             self.repairs += 1;
             return Ok(());

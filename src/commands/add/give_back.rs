@@ -1,9 +1,9 @@
 //! An ADD gives back what nobody has heard of.
 
-use crate::cni::error::{Code, Error};
 use crate::commands::Run;
-use crate::store::ask::Ask;
-use crate::store::kv::{Failure, Kv};
+use metes_config::cni::error::{Code, Error};
+use metes_core::plan::ask::Ask;
+use metes_engine::kv::{Failure, Kv};
 
 /// The caller did not get the answer. Frees what this run reserved, now or by the spool, unless another run of this
 /// owner has answered with it since.

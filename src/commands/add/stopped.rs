@@ -1,16 +1,19 @@
 //! Why an ADD came to nothing, as its caller hears it.
 
 use super::give_back::spool;
-use crate::cni::error::{Code, Error};
-use crate::commands::{Run, errors};
-use crate::pool::names::PoolName;
-use crate::store::allot::{Added, Allotted, Refused};
-use crate::store::ask::Ask;
-use crate::store::drive::Stopped;
-use crate::store::keys::Key;
-use crate::store::kv::Kv;
-use crate::store::pools::PoolRefused;
-use crate::store::txn::{Entry, List, Op, Txn};
+use crate::commands::Run;
+use crate::commands::errors;
+use crate::commands::errors::ToCni;
+use metes_config::cni::error::{Code, Error};
+use metes_core::keys::Key;
+use metes_core::plan::allot::{Added, Allotted, Refused};
+use metes_core::plan::ask::Ask;
+use metes_core::plan::pools::PoolRefused;
+use metes_core::pool::names::PoolName;
+use metes_core::txn::{Entry, List, Op, Txn};
+use metes_engine::drive::Stopped;
+use metes_engine::kv::Kv;
+use metes_node::errors::{other_store_used, suspect};
 
 /// The error of CNI, with what the store can add to it.
 pub(super) async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>) -> Error {
@@ -18,14 +21,14 @@ pub(super) async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<A
         Stopped::Refused(Refused::Pool(PoolRefused::Missing(name))) => {
             errors::no_such_pool(&name, &pool_names(run).await)
         }
-        Stopped::Refused(why) => why.into(),
-        Stopped::Failed(failure) => failure.into(),
+        Stopped::Refused(why) => why.to_cni(),
+        Stopped::Failed(failure) => failure.to_cni(),
         // The owner keeps what it held before this run, because another run has answered with it.
-        Stopped::Unsettled(Some(Allotted::Held(Added { repeats: true, .. })), failure) => failure.into(),
+        Stopped::Unsettled(Some(Allotted::Held(Added { repeats: true, .. })), failure) => failure.to_cni(),
         Stopped::Unsettled(_, failure) => spool(run, ask, &failure),
-        Stopped::Suspect(epoch) => errors::suspect(epoch),
+        Stopped::Suspect(epoch) => suspect(epoch),
         Stopped::TooOld(text) => Error::new(Code::Refused, text),
-        Stopped::OtherUsed(other) => errors::other_store_used(&other),
+        Stopped::OtherUsed(other) => other_store_used(&other),
         Stopped::OutOfTime => run.must_go_on().err().unwrap_or_else(errors::out_of_time),
     }
 }

@@ -16,7 +16,6 @@ pub(crate) struct Crate {
 }
 
 pub(crate) struct Module {
-    pub(crate) file: PathBuf,
     /// Without comments and tests.
     pub(crate) text: String,
 }
@@ -31,7 +30,7 @@ impl Crate {
             let (text, test_modules) = production(&fs::read_to_string(&file).expect("a source file"));
             only_for_tests
                 .extend(test_modules.into_iter().map(|module| [name.clone(), vec![module]].concat()));
-            modules.insert(name, Module { file, text });
+            modules.insert(name, Module { text });
         }
         modules.retain(|name, _| !only_for_tests.iter().any(|test: &Name| name.starts_with(test)));
         assert!(!modules.is_empty(), "no sources in {}", folder.display());
@@ -241,9 +240,9 @@ fn read_tree<'a>(mut text: &'a str, prefix: &mut Name, found: &mut Vec<Name>) ->
 #[test]
 fn paths_are_read_word_by_word() {
     let text = "use crate::pool::{self, Addr, record::{Held, Owner as Other}};\n\
-                fn f() { super::super::g(crate::limits::A, x::super_::b) }\nuse metes::store::keys::Keys;";
+                fn f() { super::super::g(crate::limits::A, x::super_::b) }\nuse metes_core::keys::Keys;";
     let read: Vec<String> =
-        paths(text, &["crate", "super", "metes"]).iter().map(|path| path.join("::")).collect();
+        paths(text, &["crate", "super", "metes_core"]).iter().map(|path| path.join("::")).collect();
     let expected = [
         "crate::pool::self",
         "crate::pool::Addr",
@@ -251,7 +250,7 @@ fn paths_are_read_word_by_word() {
         "crate::pool::record::Owner",
         "crate::limits::A",
         "super::super::g",
-        "metes::store::keys::Keys",
+        "metes_core::keys::Keys",
     ];
     assert_eq!(read, expected);
 }

@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request};
-use metes::random::split_mix;
+use metes_engine::random::split_mix;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tonic::Code;

@@ -1,8 +1,8 @@
 //! Random requests, most of them such that something happens: keys that exist, revisions that match, leases that live.
 
-use metes::limits;
-use metes::store::keys::{Bytes, LeaseId};
-use metes::store::txn::{Compare, List, Op, Txn};
+use metes_core::keys::{Bytes, LeaseId};
+use metes_core::limits;
+use metes_core::txn::{Compare, List, Op, Txn};
 use metes_sim::store::Model;
 
 /// The ends of keys, after the prefix of a key space: a queue that is sorted, bytes at the end of the order, names of

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use etcd_client as ec;
-use metes::store::etcd::{Etcd as Client, EtcdWatch};
-use metes::store::keys::{Bytes, LeaseId};
-use metes::store::kv::{Event, Failure, Kv, LeaseAge, Watch};
-use metes::store::txn::{List, Op, Reply, Txn};
+use metes_core::keys::{Bytes, LeaseId};
+use metes_core::txn::{List, Op, Reply, Txn};
+use metes_engine::kv::{Event, Failure, Kv, LeaseAge, Watch};
+use metes_etcd::client::{Etcd as Client, EtcdWatch};
 use metes_sim::store::Model;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, LocalSet};

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use metes::pool::{Addr, NetworkName};
-use metes::store::keys::{Keys, Scope};
+use metes_core::keys::{Keys, Scope};
+use metes_core::pool::{Addr, NetworkName};
 use serde_json::json;
 
 use super::size::fill::{self, HeldRun};

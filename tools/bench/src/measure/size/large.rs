@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use metes::pool::{Addr, NetworkName};
-use metes::store::keys::{Keys, Scope};
+use metes_core::keys::{Keys, Scope};
+use metes_core::pool::{Addr, NetworkName};
 use serde_json::{Value, json};
 
 use super::add_and_del;

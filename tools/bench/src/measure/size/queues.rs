@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use etcd_client::{PutOptions, TxnOp};
-use metes::limits;
-use metes::pool::record::{Owner, Record};
-use metes::store::etcd::Etcd as EtcdClient;
-use metes::store::keys::{Keys, LeaseId, Scope, TicketId};
-use metes::store::request::TicketRecord;
-use metes::store::session::Session;
-use metes::store::snapshot::Snapshot;
-use metes::store::ticket::Queue;
+use metes_core::keys::{Keys, LeaseId, Scope, TicketId};
+use metes_core::limits;
+use metes_core::pool::record::{Owner, Record};
+use metes_core::request::TicketRecord;
+use metes_core::snapshot::Snapshot;
+use metes_engine::queue::Queue;
+use metes_engine::session::Session;
+use metes_etcd::client::Etcd as EtcdClient;
 use tokio::runtime::Runtime;
 
 use super::add_and_del;

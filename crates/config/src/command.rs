@@ -1,0 +1,176 @@
+//! The commands that a runtime gives: for each verb one type, with exactly what that verb needs, checked.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::network::{Config, Static};
+use super::settings::{IpamSettings, Rule, Settings};
+use crate::cni::previous::{prev_result_addresses, valid_attachments};
+use crate::cni::request::Attachment;
+use crate::cni::result::{Dns, Route};
+use crate::cni::{Error, Request, Version};
+use metes_core::pool::names::PodUid;
+use metes_core::pool::record::{Held, Labels};
+use metes_core::pool::{RangeSet, RangesWanted, Wanted};
+
+/// A command of CNI that works with the store. VERSION, which does not, is none of them.
+#[derive(Debug)]
+pub enum StoreCommand {
+    /// Give an interface its addresses.
+    Add(Box<AddConfig>),
+    /// Take them back.
+    Del(DelConfig),
+    /// Say whether they are still held.
+    Check(CheckConfig),
+    /// Free all that belongs to no valid attachment.
+    Gc(GcConfig),
+    /// Say whether an ADD could be served.
+    Status,
+}
+
+/// The input of an ADD.
+#[derive(Debug)]
+pub struct AddConfig {
+    /// The interface that gets the addresses.
+    pub attachment: Attachment,
+    /// The labels that the records get.
+    pub labels: Labels,
+    /// The addresses to be reserved.
+    pub wanted: Wanted,
+    /// What the result says besides.
+    pub result: ResultConfig,
+}
+
+/// The result of an ADD, apart from the addresses of range sets.
+#[derive(Debug)]
+pub struct ResultConfig {
+    /// The version to answer in.
+    pub version: Version,
+    /// The static addresses, with prefix lengths and gateways.
+    pub statics: Vec<Static>,
+    /// Routes.
+    pub routes: Vec<Route>,
+    /// DNS.
+    pub dns: Dns,
+    /// A file in resolv.conf's format whose content is the DNS instead; the caller reads it.
+    pub resolv_conf: Option<String>,
+}
+
+/// The input of a DEL. Nothing of `ipam` is in it: a DEL must not fail over that.
+#[derive(Debug)]
+pub struct DelConfig {
+    /// The interface whose addresses are freed.
+    pub attachment: Attachment,
+    /// The pod's UID, if it is known.
+    pub pod_uid: Option<PodUid>,
+}
+
+/// The input of a CHECK.
+#[derive(Debug)]
+pub struct CheckConfig {
+    /// The interface whose addresses are looked at.
+    pub attachment: Attachment,
+    /// The pod's UID, if it is known.
+    pub pod_uid: Option<PodUid>,
+    /// The range sets that the configuration has now.
+    pub sets: Vec<RangeSet>,
+    /// The addresses of the previous result.
+    pub previous: Vec<IpAddr>,
+}
+
+/// The input of a GC.
+#[derive(Debug)]
+pub struct GcConfig {
+    /// The network's `name` for CNI.
+    pub cni_network: String,
+    /// The attachments that are still valid. None: the runtime gives no list, and nothing is freed.
+    pub valid: Option<HashSet<Attachment>>,
+    /// The seconds by which an owner must be older than this GC to be freed.
+    pub grace_s: u64,
+}
+
+impl AddConfig {
+    /// Reads all of the configuration, on a node with these settings. The texts say which keys have no effect, for the
+    /// log and the details of an error.
+    ///
+    /// # Errors
+    /// As [`Config::parse`] and [`Settings::check_allowed`].
+    pub fn parse(request: Request, settings: &Settings) -> Result<(Self, Vec<String>), Error> {
+        let (config, notes) = judge_add(&request, settings);
+        let Config { sets, requests, statics, pools, order, cooldown, routes, dns, resolv_conf, .. } =
+            config.map_err(|e| e.with_notes(&notes))?;
+        let wanted = match pools {
+            Some(mut pools) => {
+                pools.node_labels = settings.node_labels.clone();
+                let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
+                pools.allowed = allowed.map(|allowed| allowed.pools.clone());
+                Wanted::Pools(pools)
+            }
+            None => {
+                let held = |fixed: &Static| Held::new(fixed.address.ip(), fixed.network.clone());
+                let statics = statics.iter().map(held).collect();
+                Wanted::Ranges(RangesWanted { sets, requests, statics, order, cooldown })
+            }
+        };
+        let add = Self {
+            attachment: request.attachment()?.clone(),
+            labels: Labels { pod: request.args.pod, cni_network: request.name },
+            wanted,
+            result: ResultConfig { version: request.version, statics, routes, dns, resolv_conf },
+        };
+        Ok((add, notes))
+    }
+}
+
+/// The configuration of an ADD, if the node allows it, and one line for each key that has no effect.
+pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Config, Error>, Vec<String>) {
+    let (read, mut notes) = Config::judge(request);
+    if settings.rule == Rule::HostFile {
+        notes.extend(IpamSettings::of(request).without_effect());
+    }
+    let allowed = read.and_then(|config| {
+        settings.check_allowed(&config)?;
+        settings.check_pools_only(&config)?;
+        Ok(config)
+    });
+    (allowed, notes)
+}
+
+impl DelConfig {
+    /// Reads the request. `ipam` is not read.
+    ///
+    /// # Errors
+    /// As [`Request::attachment`].
+    pub fn parse(request: Request) -> Result<Self, Error> {
+        Ok(Self { attachment: request.attachment()?.clone(), pod_uid: request.args.pod.uid })
+    }
+}
+
+impl CheckConfig {
+    /// Reads the configuration and the previous result.
+    ///
+    /// # Errors
+    /// As [`Config::parse`] and [`prev_result_addresses`].
+    pub fn parse(request: Request) -> Result<Self, Error> {
+        let Config { sets, .. } = Config::parse(&request)?;
+        let previous = prev_result_addresses(&request.config)?.unwrap_or_default();
+        Ok(Self {
+            attachment: request.attachment()?.clone(),
+            pod_uid: request.args.pod.uid,
+            sets,
+            previous: previous.into_iter().map(|(address, _)| address).collect(),
+        })
+    }
+}
+
+impl GcConfig {
+    /// Reads the list of valid attachments. `ipam` is not read.
+    ///
+    /// # Errors
+    /// As [`valid_attachments`].
+    pub fn parse(request: Request, settings: &Settings) -> Result<Self, Error> {
+        let valid = valid_attachments(&request.config)?;
+        let valid = valid.map(|valid| valid.into_iter().collect());
+        Ok(Self { cni_network: request.name, valid, grace_s: settings.gc_grace_s })
+    }
+}

@@ -1,0 +1,260 @@
+//! The host file: root's word on the etcd that is meant, the name of this node, and the rights of networks.
+//!
+//! Errors name keys and the expected form, but never repeat the content of the file: they reach everybody who may read
+//! a pod's events.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipnetwork::IpNetwork;
+
+use super::etcd::EtcdConfig;
+use super::keys::{self, Findings, Level};
+use crate::cni::address::{Zeros, parse_prefix};
+use crate::cni::section::Shows;
+use crate::cni::{Error, Json, Section};
+use metes_core::limits;
+use metes_core::pool::NetworkName;
+use metes_core::pool::names::{ClusterName, NodeName, PoolName};
+use metes_core::pool::selector::NodeLabels;
+
+/// The largest host file that is read, in bytes.
+pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
+
+/// The longest grace of GC: a year, in seconds.
+const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
+
+/// The most labels of a node.
+const NODE_LABELS_MAX: usize = 64;
+/// The longest name of a label, in bytes.
+const LABEL_NAME_MAX: usize = 253;
+/// The longest value of a label, in bytes.
+const LABEL_VALUE_MAX: usize = 63;
+
+/// All keys of the file.
+const KEYS: [&str; 17] = [
+    "etcd",
+    "node_name",
+    "node_labels",
+    "cluster",
+    "spool_dir",
+    "gc_grace_s",
+    "log_file",
+    "log_level",
+    "allow_plaintext",
+    "allowed",
+    "pools_only",
+    "etcd_host",
+    "etcd_username",
+    "etcd_password",
+    "etcd_key_file",
+    "etcd_cert_file",
+    "etcd_ca_cert_file",
+];
+
+/// Without one of these that was meant, others than the addresses that are meant may be given, or under other names.
+pub(super) const LEVEL: Level<'_> = Level {
+    known: &KEYS,
+    deciding: &["etcd", "etcd_host", "node_labels", "allowed", "pools_only", "cluster", "node_name"],
+};
+
+/// The ranges and pools that configurations may use on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// The prefixes of each network, for the ranges and addresses of configurations.
+    pub prefixes: BTreeMap<NetworkName, Vec<IpNetwork>>,
+    /// The pools.
+    pub pools: BTreeSet<PoolName>,
+}
+
+/// The host file, read and checked key by key.
+#[derive(Debug, Clone)]
+pub struct HostFile {
+    /// The connection to etcd.
+    pub etcd: EtcdConfig,
+    /// The node's name.
+    pub node_name: Option<NodeName>,
+    /// The node's labels, for the pools that are for such nodes.
+    pub node_labels: NodeLabels,
+    /// The name of the cluster among those that share the prefix.
+    pub cluster: Option<ClusterName>,
+    /// The folder for the state of this node.
+    pub spool_dir: Option<String>,
+    /// The seconds by which an owner must be older than a GC to be freed by it.
+    pub gc_grace_s: Option<u64>,
+    /// The log file.
+    pub log_file: Option<String>,
+    /// The log level, as written.
+    pub log_level: Option<String>,
+    /// True if endpoints on other machines may have no TLS.
+    pub allow_plaintext: bool,
+    /// The prefixes that each network may use, and the pools that may be used; none: all.
+    pub allowed: Option<Allowed>,
+    /// True if configurations may have no ranges and addresses of their own.
+    pub pools_only: bool,
+    /// The reason why no ADD can use it: one of its keys makes it ambiguous.
+    pub unclear: Option<Error>,
+    /// True if one of these keys says where the store is, or names this node's records there: then no verb can use the
+    /// file.
+    pub is_store_unclear: bool,
+    /// One line for each unknown key, for the log.
+    pub notes: Vec<String>,
+}
+
+/// True if a host file has this key, or one that most likely means it, or if the key says at the top level where etcd
+/// is.
+#[must_use]
+pub fn is_key(key: &str) -> bool {
+    let is_of_etcd = keys::nearest(key, keys::ETCD.deciding, 0).is_some();
+    is_of_etcd || keys::nearest(key, &KEYS, keys::SLIP_EDITS).is_some()
+}
+
+impl HostFile {
+    /// Reads the content of the file.
+    ///
+    /// # Errors
+    /// Code 7, naming the key.
+    pub fn parse(bytes: &[u8]) -> Result<HostFile, Error> {
+        let not_json =
+            |why: &str| Error::invalid_config(format!("the host file is not a JSON object: {why}"));
+        if bytes.len() > MAX_HOST_FILE_BYTES {
+            return Err(not_json("it is larger than 1 MiB"));
+        }
+        let json = Json::parse(bytes).map_err(|e| match bytes.trim_ascii_start().first() {
+            Some(b'{' | b'[') | None => not_json(&e.to_string()),
+            Some(_) => {
+                not_json(&format!("it has no {{ at line {}, where it begins, and YAML is not read", e.line()))
+            }
+        })?;
+        let pairs = json.pairs().ok_or_else(|| not_json(&format!("it is {}", json.kind())))?;
+        Self::read(&Section::new("", pairs, Shows::Kinds)).map_err(of_host_file)
+    }
+
+    fn read(file: &Section<'_>) -> Result<HostFile, Error> {
+        let Findings { refused, is_store_unclear, notes, .. } = keys_found(file)?;
+        let refused = refused.map(|why| {
+            Error::invalid_config(why)
+                .with_details("correct the key or remove it: metes does not guess what you mean")
+        });
+        // A value that is missing may stand where it is not read.
+        let values = Self::values(file).map_err(|e| refused.clone().unwrap_or(e))?;
+        Ok(HostFile { unclear: refused.map(of_host_file), is_store_unclear, notes, ..values })
+    }
+
+    fn values(file: &Section<'_>) -> Result<HostFile, Error> {
+        Ok(HostFile {
+            etcd: EtcdConfig::read(file)?,
+            node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
+            node_labels: node_labels(file)?,
+            cluster: file.parsed("cluster", ClusterName::EXPECTED, |text| text.parse().ok())?,
+            spool_dir: path(file, "spool_dir")?,
+            gc_grace_s: gc_grace_s(file)?,
+            log_file: path(file, "log_file")?,
+            log_level: file.text("log_level")?.map(str::to_owned),
+            allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
+            allowed: file.section("allowed")?.map(|allowed| read_allowed(&allowed)).transpose()?,
+            pools_only: file.flag("pools_only")?.unwrap_or(false),
+            unclear: None,
+            is_store_unclear: false,
+            notes: Vec::new(),
+        })
+    }
+}
+
+fn of_host_file(error: Error) -> Error {
+    Error { msg: format!("host file: {}", error.msg), ..error }
+}
+
+fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {
+    file.parsed(key, "a path that starts with /", |text| text.starts_with('/').then(|| text.to_owned()))
+}
+
+fn gc_grace_s(file: &Section<'_>) -> Result<Option<u64>, Error> {
+    let seconds = |n: i64| u64::try_from(n).ok().filter(|n| *n <= GC_GRACE_MAX_S);
+    match file.integer("gc_grace_s")? {
+        None => Ok(None),
+        Some(n) => {
+            seconds(n).map(Some).ok_or_else(|| file.invalid("gc_grace_s", "seconds, from 0 to a year"))
+        }
+    }
+}
+
+/// Labels by name. Names keep their case, as in Kubernetes.
+fn node_labels(file: &Section<'_>) -> Result<NodeLabels, Error> {
+    let Some(section) = file.section("node_labels")? else { return Ok(NodeLabels::default()) };
+    if section.pairs().len() > NODE_LABELS_MAX {
+        return Err(Error::invalid_config(format!(
+            "`node_labels` has {} labels: expected at most {NODE_LABELS_MAX}",
+            section.pairs().len()
+        )));
+    }
+    let mut labels = NodeLabels::default();
+    for pair in section.pairs() {
+        let name = &pair.0;
+        if !(1..=LABEL_NAME_MAX).contains(&name.len()) || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::invalid_config(format!(
+                "`node_labels` has a name that no label can have: expected 1 to {LABEL_NAME_MAX} visible ASCII \
+                 characters"
+            )));
+        }
+        // A section of this pair alone: keys of sections match in any case.
+        let alone = Section::new("node_labels", std::slice::from_ref(pair), Shows::Kinds);
+        let is_value = |text: &str| text.len() <= LABEL_VALUE_MAX && !text.chars().any(char::is_control);
+        let expected = format!("a string of at most {LABEL_VALUE_MAX} bytes without control characters");
+        let value = alone.parsed(name, &expected, |text| is_value(text).then(|| text.to_owned()))?;
+        labels.insert(name.clone(), value.unwrap_or_default());
+    }
+    Ok(labels)
+}
+
+/// Networks by name. Names keep their case: `a` and `A` are two networks. Each has an array of prefixes, or an object
+/// of `prefixes` and `pools`.
+fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
+    let mut allowed = Allowed::default();
+    for pair in section.pairs() {
+        let network = NetworkName::configured(&pair.0).map_err(|e| {
+            Error::invalid_config(format!(
+                "`allowed` has a name that no network can have: expected {}",
+                e.expected
+            ))
+        })?;
+        // A section of this pair alone: keys of sections match in any case.
+        let alone = Section::new("allowed", std::slice::from_ref(pair), Shows::Kinds);
+        let prefixes = |section: &Section<'_>, key: &str| {
+            section.parsed_list(key, "an array of prefixes", |text| parse_prefix(text, Zeros::Refused))
+        };
+        if pair.1.pairs().is_none() {
+            allowed.prefixes.insert(network, prefixes(&alone, &pair.0)?);
+            continue;
+        }
+        let Some(both) = alone.section(&pair.0)? else { continue };
+        if let Some((key, _)) = both.pairs().iter().find(|(key, _)| key != "prefixes" && key != "pools") {
+            return Err(Error::invalid_config(format!(
+                "`{}` is unknown: expected `prefixes` or `pools`",
+                both.at(key)
+            )));
+        }
+        allowed.prefixes.insert(network, prefixes(&both, "prefixes")?);
+        let pools = both.parsed_list("pools", "an array of pool names", |text| text.parse().ok())?;
+        allowed.pools.extend(pools);
+    }
+    Ok(allowed)
+}
+
+fn keys_found(file: &Section<'_>) -> Result<Findings, Error> {
+    let mut found = Findings::default();
+    found.own_beside(file, &LEVEL, ("etcd", &keys::ETCD));
+    if let Some(labels) = file.section("node_labels")? {
+        found.names_once(&labels);
+    }
+    if let Some(allowed) = file.section("allowed")? {
+        found.names_once(&allowed);
+        let networks = allowed.pairs().iter().filter_map(|(name, of)| Some((name, of.pairs()?)));
+        networks.for_each(|(name, of)| {
+            found.names_once(&Section::new(&allowed.at(name), of, Shows::Kinds));
+        });
+    }
+    if let Some(etcd) = file.section("etcd")? {
+        found.own_beside(&etcd, &keys::ETCD, ("", &LEVEL));
+    }
+    Ok(found)
+}

@@ -1,0 +1,30 @@
+//! The host file and the network configuration, each read into one checked type.
+//!
+//! 1. [`host`] reads the host file. [`settings`] decides between the host file and, without one, the keys of `ipam`.
+//! 2. [`network`] reads `ipam`. Users already write it in three forms, which differ in their keys: those of
+//!    whereabouts, of host-local and of static.
+//! 3. [`command`] puts together the input of each verb.
+//! 4. [`nad`] finds metes in the configuration of a network, and [`validate`] finds the mistakes of networks.
+
+pub mod cni;
+pub mod command;
+pub mod etcd;
+pub mod host;
+mod hostlocal;
+pub mod keys;
+pub mod nad;
+pub mod network;
+pub mod pools;
+mod requests;
+pub mod resolv;
+mod results;
+mod sections;
+pub mod settings;
+mod statics;
+pub mod validate;
+mod whereabouts;
+
+pub use command::StoreCommand;
+pub use host::HostFile;
+pub use network::{Config, Static};
+pub use settings::{IpamSettings, Settings};

@@ -1,0 +1,293 @@
+//! The settings of the program besides the network configuration, and the rules of trust.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::etcd::{Endpoint, EtcdConfig, Login, Scheme, StoreKeys, TlsFiles};
+use super::host::{Allowed, HostFile};
+use super::keys;
+use super::network::Config;
+use super::sections::document;
+use crate::cni::{Error, Request, Verb};
+use metes_core::pool::NetworkName;
+use metes_core::pool::names::{ClusterName, NodeName};
+use metes_core::pool::selector::NodeLabels;
+
+/// The default folder for the state of a node.
+pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
+
+/// GC's grace by default, in seconds.
+pub const DEFAULT_GC_GRACE_S: u64 = 300;
+
+/// The keys of `ipam` about the store, the host file and the log. The rest of `ipam` is not judged, because a DEL must
+/// work in spite of any fault in it.
+#[derive(Debug, Clone, Default)]
+pub struct IpamSettings {
+    /// The keys about etcd.
+    pub store: StoreKeys,
+    /// The last place to look for the host file.
+    pub configuration_path: Option<String>,
+    /// The log file.
+    pub log_file: Option<String>,
+    /// The log level, as written.
+    pub log_level: Option<String>,
+}
+
+impl IpamSettings {
+    /// Reads the valid keys.
+    #[must_use]
+    pub fn of(request: &Request) -> Self {
+        let Ok(Some(ipam)) = document(request).section("ipam") else {
+            return Self::default();
+        };
+        let [configuration_path, log_file, log_level] =
+            keys::SETTINGS.map(|key| ipam.text(key).ok().flatten().map(str::to_owned));
+        Self { store: StoreKeys::of(&ipam), configuration_path, log_file, log_level }
+    }
+
+    /// One line for each key that a host file leaves without effect.
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = String> {
+        let keys = [("log_file", &self.log_file), ("configuration_path", &self.configuration_path)];
+        let given = keys.into_iter().filter(|(_, value)| value.is_some());
+        given.map(|(key, _)| format!("`ipam.{key}` has no effect: the host file decides"))
+    }
+}
+
+/// The settings of the program besides the network configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// At least one endpoint.
+    pub endpoints: Vec<Endpoint>,
+    /// The prefix of all keys; starts and ends with `/`.
+    pub prefix: String,
+    /// Files for TLS; given exactly if an endpoint wants TLS.
+    pub tls: Option<TlsFiles>,
+    /// The user of etcd, if it asks for one.
+    pub login: Option<Login>,
+    /// The node's name, if the host file gives one.
+    pub node_name: Option<NodeName>,
+    /// The node's labels, for the pools that are for such nodes.
+    pub node_labels: NodeLabels,
+    /// The cluster's name, if the host file gives one.
+    pub cluster: Option<ClusterName>,
+    /// The folder for the state of this node.
+    pub spool_dir: String,
+    /// The seconds by which an owner must be older than a GC to be freed by it.
+    pub gc_grace_s: u64,
+    /// The log file.
+    pub log_file: Option<String>,
+    /// The log level, as written.
+    pub log_level: Option<String>,
+    /// True if endpoints on other machines may have no TLS.
+    pub allow_plaintext: bool,
+    /// The prefixes and pools that networks may use; none: all.
+    pub allowed: Option<Allowed>,
+    /// True if configurations may have no ranges and addresses of their own.
+    pub pools_only: bool,
+    /// The reason why no ADD can use the host file: one of its keys makes it ambiguous.
+    pub unclear: Option<Error>,
+    /// True if one of these keys says where the store is, or names this node's records there.
+    pub is_store_unclear: bool,
+    /// One line for each key of the host file that has no effect, for the log.
+    pub notes: Vec<String>,
+    /// The origin of the settings.
+    pub rule: Rule,
+}
+
+/// The origin of settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The host file: the node has one store, whatever its endpoints are.
+    HostFile,
+    /// Each network's configuration: networks may have different stores.
+    Network,
+}
+
+impl Settings {
+    /// The settings for a verb: those of the host file, and without one those of `ipam`.
+    ///
+    /// # Errors
+    /// As [`Settings::from_host`] and [`Settings::from_network`]. Code 7 too if there is a host file and `ipam` says
+    /// which etcd is meant; but a DEL must not fail over that.
+    pub fn for_verb(verb: Verb, host: Option<HostFile>, said: &IpamSettings) -> Result<Settings, Error> {
+        let Some(host) = host else { return Self::from_network(said) };
+        if !verb.forgives_config() {
+            said.store.refuse_beside_host_file()?;
+        }
+        Self::from_host(host)
+    }
+
+    /// The settings of a node with a host file.
+    ///
+    /// # Errors
+    /// Code 7 if an endpoint on another machine has no TLS and the file does not allow that.
+    pub fn from_host(file: HostFile) -> Result<Settings, Error> {
+        let defaults = Self::defaults(file.etcd);
+        let settings = Settings {
+            node_name: file.node_name,
+            node_labels: file.node_labels,
+            cluster: file.cluster,
+            spool_dir: file.spool_dir.unwrap_or(defaults.spool_dir),
+            gc_grace_s: file.gc_grace_s.unwrap_or(defaults.gc_grace_s),
+            log_file: file.log_file,
+            log_level: file.log_level,
+            allow_plaintext: file.allow_plaintext,
+            allowed: file.allowed,
+            pools_only: file.pools_only,
+            unclear: file.unclear,
+            is_store_unclear: file.is_store_unclear,
+            notes: file.notes,
+            rule: Rule::HostFile,
+            ..defaults
+        };
+        // The leave may stand where it has no effect.
+        settings.check_plaintext().map_err(|e| match &settings.unclear {
+            Some(unclear) => e.with_details(&unclear.msg),
+            None => e,
+        })?;
+        Ok(settings)
+    }
+
+    /// The settings of a node without a host file: those of `ipam`.
+    ///
+    /// # Errors
+    /// Code 7, naming the key.
+    pub fn from_network(said: &IpamSettings) -> Result<Settings, Error> {
+        let (log_file, log_level) = (said.log_file.clone(), said.log_level.clone());
+        let etcd = EtcdConfig::read(&said.store.section())?;
+        let settings = Settings { log_file, log_level, ..Self::defaults(etcd) };
+        settings.check_plaintext()?;
+        Ok(settings)
+    }
+
+    /// Checks a configuration against `allowed` of the host file, which says which networks may use which prefixes.
+    ///
+    /// # Errors
+    /// Code 7 if a range, a request or a static address is not allowed, or if that is unclear.
+    pub fn check_allowed(&self, config: &Config) -> Result<(), Error> {
+        if let Some(unclear) = &self.unclear {
+            return Err(unclear.clone());
+        }
+        let Some(allowed) = &self.allowed else {
+            return Ok(());
+        };
+        let mut pools = config.pools.iter().flat_map(|pools| pools.names());
+        if let Some(pool) = pools.find(|pool| !allowed.pools.contains(*pool)) {
+            return Err(Error::invalid_config(format!("pool {pool} may not be used on this node"))
+                .with_details("the host file's `allowed` says which pools may be used"));
+        }
+        for (i, set) in config.sets.iter().enumerate() {
+            for range in set.ranges() {
+                check_span(allowed, range.network(), range.first().ip(), range.last().ip())?;
+            }
+            if let Some(addr) = config.requests.get(i).copied().flatten() {
+                let network = set.covers(addr).map_or(&config.network, |range| range.network());
+                check_span(allowed, network, addr.ip(), addr.ip())?;
+            }
+        }
+        for given in &config.statics {
+            let ip = given.address.ip();
+            check_span(allowed, given.network.as_ref().unwrap_or(&config.network), ip, ip)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a configuration against `pools_only` of the host file. Pods that run keep what they have.
+    ///
+    /// # Errors
+    /// Code 7 if it has ranges or addresses of its own and may not.
+    pub fn check_pools_only(&self, config: &Config) -> Result<(), Error> {
+        if self.pools_only && config.pools.is_none() {
+            return Err(Error::invalid_config(
+                "on this node addresses come from pools alone, and `ipam` names none",
+            )
+            .with_details("name a pool in `ipam.pool`: the host file has `pools_only`"));
+        }
+        Ok(())
+    }
+
+    /// Takes these endpoints instead of its own, in the scheme of its own where they name none; no endpoints change
+    /// nothing.
+    ///
+    /// # Errors
+    /// Code 7 for one that is none, is plain http to another machine, or needs certificates that are not named.
+    pub fn use_endpoints(&mut self, endpoints: &[String]) -> Result<(), Error> {
+        if endpoints.is_empty() {
+            return Ok(());
+        }
+        let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let parse = |text: &String| {
+            Endpoint::parse(text.trim(), scheme).ok_or_else(|| {
+                Error::invalid_config(format!("--endpoints: {text:?} is no endpoint like https://host:2379"))
+            })
+        };
+        self.endpoints = endpoints.iter().map(parse).collect::<Result<_, _>>()?;
+        if self.tls.is_none() && self.endpoints.iter().any(Endpoint::is_tls) {
+            return Err(Error::invalid_config("--endpoints: https needs `etcd.ca_file` in the host file"));
+        }
+        self.tls = self.tls.take().filter(|_| self.endpoints.iter().any(Endpoint::is_tls));
+        self.check_plaintext()
+    }
+
+    /// The endpoints as URLs.
+    #[must_use]
+    pub fn urls(&self) -> Vec<String> {
+        self.endpoints.iter().map(Endpoint::url).collect()
+    }
+
+    fn defaults(etcd: EtcdConfig) -> Settings {
+        Settings {
+            endpoints: etcd.endpoints,
+            prefix: etcd.prefix,
+            tls: etcd.tls,
+            login: etcd.login,
+            node_name: None,
+            node_labels: NodeLabels::default(),
+            cluster: None,
+            spool_dir: DEFAULT_SPOOL_DIR.to_owned(),
+            gc_grace_s: DEFAULT_GC_GRACE_S,
+            log_file: None,
+            log_level: None,
+            allow_plaintext: false,
+            allowed: None,
+            pools_only: false,
+            unclear: None,
+            is_store_unclear: false,
+            notes: Vec::new(),
+            rule: Rule::Network,
+        }
+    }
+
+    fn check_plaintext(&self) -> Result<(), Error> {
+        let is_exposed = |endpoint: &Endpoint| !endpoint.is_tls() && !endpoint.is_loopback();
+        match self.endpoints.iter().position(is_exposed) {
+            Some(i) if !self.allow_plaintext => Err(Error::invalid_config(format!(
+                "`etcd.endpoints[{i}]` is plain http to another machine, which is not allowed"
+            ))
+            .with_details("use https, or set \"allow_plaintext\": true in the host file")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks that all addresses from `first` to `last` lie in one prefix that the network may use.
+fn check_span(allowed: &Allowed, network: &NetworkName, first: IpAddr, last: IpAddr) -> Result<(), Error> {
+    let base = base_name(network);
+    let prefixes: &[IpNetwork] = allowed.prefixes.get(&base).map(Vec::as_slice).unwrap_or_default();
+    if prefixes.iter().any(|prefix| prefix.contains(first) && prefix.contains(last)) {
+        return Ok(());
+    }
+    let what = if first == last { first.to_string() } else { format!("{first} to {last}") };
+    Err(Error::invalid_config(format!("network {base} may not use {what} on this node"))
+        .with_details("the host file's `allowed` says which prefixes each network may use"))
+}
+
+/// The name that `allowed` has for a network. Where a range has a network of its own, it is the name before the `@`.
+fn base_name(network: &NetworkName) -> NetworkName {
+    let base = network.as_str().split('@').next().unwrap_or_default();
+    NetworkName::configured(base).unwrap_or_else(|_| network.clone())
+}
+
+#[cfg(test)]
+mod tests;

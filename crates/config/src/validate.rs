@@ -1,0 +1,576 @@
+//! The mistakes in the configurations of networks, found before any pod starts. Pure.
+//!
+//! Each network is read by the code that reads it for an ADD, so that there is no second opinion. Networks are also
+//! compared with each other, which an ADD of one of them cannot do.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::command::judge_add;
+use super::keys::{SLIP_EDITS, did_you_mean};
+use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
+use super::whereabouts::OF_NO_RANGE;
+use super::{Config, HostFile, IpamSettings, Settings};
+use crate::cni::{Code, Error, Json, Verb};
+use metes_core::pool::range::{EXCLUDES_NOTHING, is_on_link};
+use metes_core::pool::{Addr, Range};
+
+metes_core::named_enum! {
+    /// The kinds of issues.
+    pub enum IssueId {
+        /// An ADD is refused before it asks etcd.
+        Refused = "refused",
+        /// A configuration is not JSON.
+        NotJson = "not-json",
+        /// A definition has no configuration.
+        NoConfiguration = "no-configuration",
+        /// A definition has its configuration where nobody looks for it.
+        MisplacedConfiguration = "misplaced-configuration",
+        /// A network does not use metes.
+        OfAnother = "not-of-metes",
+        /// A network does not use metes, and most likely should.
+        AlmostMetes = "almost-metes",
+        /// A key is not known.
+        UnknownKey = "unknown-key",
+        /// A key has no effect.
+        NoEffect = "no-effect",
+        /// A gateway is not in the subnet of its addresses.
+        GatewayOutside = "gateway-outside",
+        /// An exclude is not in the subnet of its range.
+        ExcludeOutside = "exclude-outside",
+        /// Requested addresses do not reach metes.
+        NoIpsCapability = "no-ips-capability",
+        /// Two networks give addresses of one range with different prefix lengths or gateways.
+        RangesDiffer = "ranges-differ",
+        /// One subnet of one link is in two networks, so each address can be given twice.
+        SubnetTwice = "subnet-in-two-networks",
+        /// A host file cannot be used.
+        HostFile = "invalid-host-file",
+        /// The text of a pool is wrong.
+        Pool = "invalid-pool",
+    }
+}
+
+metes_core::named_enum! {
+    /// The severity of an issue. The names are those of SARIF.
+    pub enum Severity {
+        /// ADDs fail.
+        Error = "error",
+        /// ADDs succeed, and most likely do something else than was meant.
+        Warning = "warning",
+        /// Nothing has to be done.
+        Note = "note",
+    }
+}
+
+impl IssueId {
+    /// The severity of such an issue.
+    #[must_use]
+    pub fn severity(self) -> Severity {
+        match self {
+            Self::Refused | Self::NotJson | Self::HostFile | Self::Pool => Severity::Error,
+            Self::MisplacedConfiguration
+            | Self::AlmostMetes
+            | Self::UnknownKey
+            | Self::GatewayOutside
+            | Self::ExcludeOutside
+            | Self::RangesDiffer
+            | Self::SubnetTwice => Severity::Warning,
+            Self::NoConfiguration | Self::OfAnother | Self::NoEffect | Self::NoIpsCapability => {
+                Severity::Note
+            }
+        }
+    }
+
+    /// The meaning, in a sentence.
+    #[must_use]
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Refused => "an ADD is refused before it asks etcd",
+            Self::NotJson => "a configuration is not JSON",
+            Self::NoConfiguration => "a definition has no configuration: it is a file on the nodes",
+            Self::MisplacedConfiguration => "the configuration of a definition is where nobody looks for it",
+            Self::OfAnother => "a network does not use metes",
+            Self::AlmostMetes => "a network does not use metes, and most likely should",
+            Self::UnknownKey => "a key is not known and has no effect",
+            Self::NoEffect => "a key has no effect",
+            Self::GatewayOutside => "a gateway is outside of the subnet of its addresses",
+            Self::ExcludeOutside => "an exclude is outside of the subnet of its range",
+            Self::NoIpsCapability => "requested addresses do not reach metes",
+            Self::RangesDiffer => "ranges of one network overlap and differ in prefix length or gateway",
+            Self::SubnetTwice => {
+                "one subnet of one link is in two networks, so an address can be given twice"
+            }
+            Self::HostFile => "a host file cannot be used",
+            Self::Pool => "the text of a pool is wrong",
+        }
+    }
+}
+
+const EXCLUDE_REMEDY: &str = "correct `exclude` or take it out";
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issue {
+    /// The kind.
+    pub id: IssueId,
+    /// The code that an ADD answers, if it is refused.
+    pub code: Option<u16>,
+    /// The place, as a path of keys like `plugins[0].ipam.range`; empty if it is not known.
+    pub key: String,
+    /// The line and the column in the configuration, if no key says where.
+    pub at: Option<(usize, usize)>,
+    /// In words.
+    pub what: String,
+    /// The remedy.
+    pub remedy: String,
+}
+
+impl Issue {
+    /// An exclude of a pool that excludes nothing, in a sentence.
+    #[must_use]
+    pub fn exclude_outside(key: &str, what: String) -> Self {
+        Self::new(IssueId::ExcludeOutside, key, what, EXCLUDE_REMEDY)
+    }
+
+    /// An issue at a key.
+    #[must_use]
+    pub fn new(id: IssueId, key: &str, what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { id, code: None, key: key.to_owned(), at: None, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// A text that should be JSON.
+    #[must_use]
+    pub fn not_json(error: &serde_json::Error) -> Self {
+        let at = Some((error.line(), error.column()));
+        Self {
+            at,
+            ..Self::new(
+                IssueId::NotJson,
+                "",
+                without_place(&error.to_string(), error),
+                "correct it: runtimes read JSON alone",
+            )
+        }
+    }
+
+    fn refused(error: &Error, plugin: &MetesPlugin) -> Self {
+        let remedy = match (&*error.details, error.code) {
+            ("", Code::IncompatibleVersion) => "write a `cniVersion` that metes speaks",
+            ("", _) => "correct the value",
+            (details, _) => details,
+        };
+        let key = of_plugin(plugin, key_in(&error.msg));
+        let code = Some(error.code.number());
+        Self { code, ..Self::new(IssueId::Refused, &key, error.msg.clone(), remedy) }
+    }
+
+    /// An object that looks as if metes were meant.
+    fn almost(AlmostMetes { path, named, is_ipam }: &AlmostMetes) -> Self {
+        let key =
+            [path.as_str(), "type"].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
+        let (what, remedy) = match is_ipam {
+            true => (
+                format!("`{key}` is {named:?}, so another plugin is called; did you mean \"metes\"?"),
+                "correct the type",
+            ),
+            false => (
+                format!("`{key}` is {named:?}, and it is not in `ipam`, where metes is called"),
+                "write it in `ipam` of the main plugin",
+            ),
+        };
+        Self::new(IssueId::AlmostMetes, &key, what, remedy)
+    }
+
+    /// A note about a key that has no effect.
+    fn note(text: &str, plugin: Option<&MetesPlugin>) -> Self {
+        let (id, remedy) = match text {
+            _ if text.starts_with("unknown key") => (IssueId::UnknownKey, "correct the key or remove it"),
+            _ if text.contains(EXCLUDES_NOTHING) => (IssueId::ExcludeOutside, EXCLUDE_REMEDY),
+            _ if text.contains(OF_NO_RANGE) => (IssueId::GatewayOutside, "correct `gateway` or remove it"),
+            _ => (IssueId::NoEffect, "remove the key, or leave it for other programs"),
+        };
+        let key = key_in(text);
+        let key = plugin.map_or(key.to_owned(), |plugin| of_plugin(plugin, key));
+        Self::new(id, &key, text, remedy)
+    }
+}
+
+/// The message of an error of JSON without the place that it ends with: that is told apart from it.
+fn without_place<'t>(text: &'t str, error: &serde_json::Error) -> &'t str {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    text.strip_suffix(&place).unwrap_or(text)
+}
+
+/// The key that a message names first.
+fn key_in(text: &str) -> &str {
+    match text.starts_with("host file") {
+        true => "",
+        false => text.split('`').nth(1).unwrap_or_default(),
+    }
+}
+
+fn of_plugin(plugin: &MetesPlugin, key: &str) -> String {
+    let parts = [plugin.path.as_str(), key];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+}
+
+/// The ranges that one plugin of a network gives addresses of.
+#[derive(Debug, Clone)]
+pub struct NetworkUse {
+    /// The network's name, for people.
+    pub label: String,
+    /// The plugin, for the place of an issue.
+    pub key: String,
+    /// The link that its interfaces are on, if that is known.
+    pub link: Option<String>,
+    /// The ranges.
+    pub ranges: Vec<Range>,
+    /// The key that names the network in etcd.
+    pub network_key: &'static str,
+}
+
+/// The configuration of a network.
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkText<'a> {
+    /// The name of the network, for people and for a configuration without one.
+    pub label: &'a str,
+    /// The name of its definition.
+    pub name: &'a str,
+    /// The device that Kubernetes hands out for it; empty if there is none.
+    pub resource: &'a str,
+    /// The configuration of a plugin, or a list of plugins.
+    pub config: &'a str,
+}
+
+/// The issues and the uses of a network.
+#[derive(Debug, Default)]
+pub struct JudgedNetwork {
+    /// The issues.
+    pub issues: Vec<Issue>,
+    /// The ranges that its plugins give addresses of.
+    pub uses: Vec<NetworkUse>,
+    /// True if it is known that no plugin of it uses metes.
+    pub is_of_another: bool,
+}
+
+/// Judges a network by its definition, for nodes with this host file.
+#[must_use]
+pub fn judge_nad(nad: &Nad, host: Option<&HostFile>) -> JudgedNetwork {
+    let Nad { name, resource, config, key, .. } = nad;
+    match config {
+        Some(config) => judge_network(NetworkText { label: &nad.label(), name, resource, config }, host),
+        None => JudgedNetwork { issues: vec![without_configuration(nad, key)], ..JudgedNetwork::default() },
+    }
+}
+
+fn without_configuration(nad: &Nad, key: &str) -> Issue {
+    let file = "and looks for a file with the configuration on each node";
+    let (what, remedy) = match nad.instead.as_deref() {
+        None => {
+            let what = "it has no `spec.config`: the nodes have its configuration in a file";
+            return Issue::new(IssueId::NoConfiguration, key, what, "validate that file");
+        }
+        Some("config") => (
+            format!("`spec.config` is no text: Multus does not read it, {file}"),
+            "write it as one text: `config: |`",
+        ),
+        Some(other) => {
+            let near = did_you_mean(other, &["config"], SLIP_EDITS);
+            (
+                format!("`spec.{other}` is not read by Multus, which finds no `spec.config` {file}{near}"),
+                "correct the key",
+            )
+        }
+    };
+    Issue::new(IssueId::MisplacedConfiguration, key, what, remedy)
+}
+
+/// Judges one network, for nodes with this host file.
+#[must_use]
+pub fn judge_network(network: NetworkText<'_>, host: Option<&HostFile>) -> JudgedNetwork {
+    let mut judged = JudgedNetwork::default();
+    let config = match Json::parse(network.config.as_bytes()) {
+        Ok(config) => config,
+        Err(e) => {
+            judged.issues.push(Issue::not_json(&e));
+            return judged;
+        }
+    };
+    let plugins = metes_plugins(&config, network.name);
+    judged.is_of_another = plugins.is_empty();
+    for plugin in plugins {
+        judged.uses.extend(judge_plugin(&plugin, network, host, &mut judged.issues));
+    }
+    let almost = almost_metes(&config);
+    judged.issues.extend(almost.iter().map(Issue::almost));
+    if judged.is_of_another && almost.is_empty() {
+        judged.issues.push(Issue::new(
+            IssueId::OfAnother,
+            "",
+            "no plugin of this network has metes as its `ipam.type`: it is not judged",
+            "nothing, if another plugin gives its addresses",
+        ));
+    }
+    judged
+}
+
+fn judge_plugin(
+    plugin: &MetesPlugin,
+    network: NetworkText<'_>,
+    host: Option<&HostFile>,
+    issues: &mut Vec<Issue>,
+) -> Option<NetworkUse> {
+    let plugin = &completed(plugin);
+    let read = plugin.request(Verb::Add).and_then(|request| {
+        let settings = Settings::for_verb(Verb::Add, host.cloned(), &IpamSettings::of(&request))?;
+        let (read, notes) = judge_add(&request, &settings);
+        issues.extend(notes.iter().map(|note| Issue::note(note, Some(plugin))));
+        read
+    });
+    let config = match read {
+        Ok(config) => config,
+        Err(e) => {
+            issues.push(Issue::refused(&e, plugin));
+            return None;
+        }
+    };
+    issues.extend(gateways_outside(plugin, &config));
+    let takes_requests = !config.sets.is_empty() || config.pools.is_some();
+    if takes_requests && is_started_by_runtime(plugin) && !has_ips(&plugin.config) {
+        issues.push(Issue::new(
+            IssueId::NoIpsCapability,
+            &of_plugin(plugin, "capabilities"),
+            "without the capability `ips` the plugin does not get the addresses that a pod asks for in `ips`",
+            "write \"capabilities\": {\"ips\": true} beside `ipam`, if pods ask for addresses",
+        ));
+    }
+    Some(NetworkUse {
+        label: network.label.to_owned(),
+        key: of_plugin(plugin, "ipam"),
+        link: link(&plugin.config, network.resource),
+        ranges: match is_of_flannel(plugin) {
+            true => Vec::new(),
+            false => config.sets.iter().flat_map(|set| set.ranges().to_vec()).collect(),
+        },
+        network_key: "network_name",
+    })
+}
+
+/// Gateways that are in no subnet from which they can be reached. An ADD does not refuse them, as whereabouts and
+/// host-local do not: another plugin may set a route to them.
+fn gateways_outside(plugin: &MetesPlugin, config: &Config) -> Vec<Issue> {
+    let ranges = || config.sets.iter().flat_map(|set| set.ranges());
+    let ipam = plugin.config.get("ipam");
+    // In whereabouts' form it is for all ranges of its family, which may be of several subnets.
+    let for_all = ipam.and_then(|ipam| ipam.get("gateway")).and_then(Json::text);
+    let for_all = for_all.and_then(|text| text.parse::<IpAddr>().ok());
+    let is_reached = |subnet: IpNetwork, gateway: IpAddr| {
+        is_on_link(subnet, gateway)
+            || for_all == Some(gateway) && ranges().any(|range| is_on_link(range.subnet(), gateway))
+    };
+    let of_ranges = ranges().filter_map(|range| Some((range.subnet(), range.gateway()?)));
+    let of_statics = config.statics.iter().filter_map(|given| Some((given.address, given.gateway?)));
+    let mut told = BTreeSet::new();
+    let outside = of_ranges.chain(of_statics).filter(|(subnet, gateway)| !is_reached(*subnet, *gateway));
+    let outside = outside.filter(|(_, gateway)| told.insert(*gateway));
+    let issue = |(subnet, gateway): (IpNetwork, IpAddr)| {
+        let what = format!(
+            "gateway {gateway} is outside of {subnet}: pods have no route to it, so that routes through it fail"
+        );
+        let remedy = "correct `gateway`; leave it if another plugin sets a route to it";
+        Issue::new(IssueId::GatewayOutside, &of_plugin(plugin, "ipam.gateway"), what, remedy)
+    };
+    outside.map(issue).collect()
+}
+
+/// The configuration that metes gets from a main plugin that fills in the ranges itself.
+fn completed(plugin: &MetesPlugin) -> MetesPlugin {
+    let mut plugin = plugin.clone();
+    if is_of_flannel(&plugin)
+        && let Json::Object(pairs) = &mut plugin.config
+        && let Some((_, Json::Object(ipam))) =
+            pairs.iter_mut().find(|(key, _)| key.eq_ignore_ascii_case("ipam"))
+    {
+        let subnet = vec![("subnet".to_owned(), Json::from(SUBNET_OF_FLANNEL))];
+        ipam.retain(|(key, _)| key != "ranges");
+        ipam.push(("ranges".to_owned(), Json::Array(vec![Json::Array(vec![Json::Object(subnet)])])));
+    }
+    plugin
+}
+
+/// Some subnet of a node.
+const SUBNET_OF_FLANNEL: &str = "10.244.0.0/24";
+
+fn is_of_flannel(plugin: &MetesPlugin) -> bool {
+    plugin.config.get("type").and_then(Json::text) == Some("flannel")
+}
+
+/// True if a runtime starts it. A runtime gives capabilities to such plugins alone.
+fn is_started_by_runtime(plugin: &MetesPlugin) -> bool {
+    let place = plugin.place.strip_prefix("/plugins/");
+    plugin.place.is_empty() || place.is_some_and(|at| at.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn has_ips(plugin: &Json) -> bool {
+    plugin.get("capabilities").and_then(|given| given.get("ips")) == Some(&Json::Bool(true))
+}
+
+/// Keys of main plugins that name a link, or a part of it.
+const LINK_KEYS: [&str; 5] = ["master", "bridge", "device", "vlan", "vlanId"];
+
+/// Main plugins that have a link without naming one.
+const WITH_A_LINK: [&str; 3] = ["bridge", "macvlan", "ipvlan"];
+
+/// The main plugin and the link that it attaches to.
+fn link(plugin: &Json, resource: &str) -> Option<String> {
+    let main = plugin.get("type").and_then(Json::text)?;
+    let named = LINK_KEYS.iter().filter_map(|key| {
+        let value = plugin.get(key).filter(|value| !matches!(value, Json::Null))?;
+        Some(format!("{key} {}", value.text().map_or_else(|| value.to_string(), str::to_owned)))
+    });
+    let mut parts: Vec<String> = named.collect();
+    parts.extend((!resource.is_empty()).then(|| format!("resource {resource}")));
+    if parts.is_empty() && !WITH_A_LINK.contains(&main) {
+        return None;
+    }
+    Some([main.to_owned()].into_iter().chain(parts).collect::<Vec<_>>().join(", "))
+}
+
+/// Judges the content of a host file.
+#[must_use]
+pub fn judge_host_file(bytes: &[u8]) -> Vec<Issue> {
+    let not_json = Json::parse(bytes).err();
+    let wrong = |e: &Error| {
+        let msg = e.msg.strip_prefix("host file: ").unwrap_or(&e.msg);
+        let msg = not_json.as_ref().map_or(msg, |not_json| without_place(msg, not_json));
+        let remedy = if e.details.is_empty() { "correct it" } else { &e.details };
+        let key = if msg.starts_with("the host file") { "" } else { key_in(msg) };
+        Issue::new(IssueId::HostFile, key, msg, remedy)
+    };
+    match HostFile::parse(bytes).and_then(Settings::from_host) {
+        Err(e) => {
+            let at = not_json.as_ref().map(|e| (e.line(), e.column()));
+            vec![Issue { at, ..wrong(&e) }]
+        }
+        Ok(Settings { unclear, notes, .. }) => {
+            let unclear = unclear.iter().map(wrong);
+            unclear.chain(notes.iter().map(|note| Issue::note(note, None))).collect()
+        }
+    }
+}
+
+/// Compares networks. Each issue is of the later one of two, which is named by its place in the list.
+#[must_use]
+pub fn compare(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let mut all = ranges_that_differ(uses);
+    all.extend(subnets_in_two_networks(uses));
+    all.sort_by_key(|(at, issue)| (*at, issue.id));
+    all
+}
+
+/// A range, and the network that has it.
+#[derive(Clone, Copy)]
+struct UsedRange<'a> {
+    at: usize,
+    range: &'a Range,
+}
+
+impl UsedRange<'_> {
+    /// The network's own name, also where the range is a network of its own.
+    fn base(&self) -> &str {
+        self.range.network().as_str().split('@').next().unwrap_or_default()
+    }
+
+    fn words(&self) -> String {
+        let subnet = self.range.subnet();
+        match self.range.gateway() {
+            Some(gateway) => format!("{subnet} with gateway {gateway}"),
+            None => format!("{subnet} without a gateway"),
+        }
+    }
+}
+
+fn used(uses: &[NetworkUse]) -> impl Iterator<Item = UsedRange<'_>> {
+    uses.iter().enumerate().flat_map(|(at, one)| one.ranges.iter().map(move |range| UsedRange { at, range }))
+}
+
+/// Pairs of ranges of two networks that have the same group and overlap, if `is_issue` says so: at most one for the
+/// later network of each.
+fn pairs<'a, G: Ord>(
+    mut ranges: Vec<(G, (Addr, Addr), UsedRange<'a>)>,
+    is_issue: impl Fn(&UsedRange<'_>, &UsedRange<'_>) -> bool,
+) -> Vec<(UsedRange<'a>, UsedRange<'a>)> {
+    ranges.sort_by(|(a, span, _), (b, other, _)| (a, span).cmp(&(b, other)));
+    let (mut found, mut told) = (Vec::new(), BTreeSet::new());
+    // Those before, as far as they reach up to here.
+    let mut before: Vec<usize> = Vec::new();
+    for (here, (group, (first, _), range)) in ranges.iter().enumerate() {
+        before.retain(|other| ranges[*other].0 == *group && ranges[*other].1.1 >= *first);
+        for (_, _, other) in before.iter().map(|other| &ranges[*other]) {
+            let (earlier, later) = if other.at < range.at { (*other, *range) } else { (*range, *other) };
+            if earlier.at != later.at && is_issue(&earlier, &later) && told.insert(later.at) {
+                found.push((earlier, later));
+            }
+        }
+        before.push(here);
+    }
+    found
+}
+
+/// The difference between the addresses of two ranges, and its consequence.
+fn difference(a: &Range, b: &Range) -> Option<&'static str> {
+    match (a.prefix_len() == b.prefix_len(), a.gateway() == b.gateway()) {
+        (true, true) => None,
+        (false, true) => Some("prefix lengths"),
+        (true, false) => Some("gateways, and one may get the gateway of the other"),
+        (false, false) => Some("prefix lengths and gateways, and one may get the gateway of the other"),
+    }
+}
+
+fn ranges_that_differ(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let ranges = used(uses).map(|one| (one.range.network(), (one.range.first(), one.range.last()), one));
+    let differ = |a: &UsedRange<'_>, b: &UsedRange<'_>| difference(a.range, b.range).is_some();
+    let issue = |(earlier, later): (UsedRange<'_>, UsedRange<'_>)| {
+        let what = format!(
+            "{} overlaps {} of {}, and both are in network {}: pods get addresses of one range with different {}",
+            later.words(),
+            earlier.words(),
+            uses[earlier.at].label,
+            later.base(),
+            difference(earlier.range, later.range).unwrap_or_default(),
+        );
+        let remedy = format!(
+            "write the same prefix length and gateway, or another `{}` if these are two links",
+            uses[later.at].network_key
+        );
+        (later.at, Issue::new(IssueId::RangesDiffer, &uses[later.at].key, what, remedy))
+    };
+    pairs(ranges.collect(), differ).into_iter().map(issue).collect()
+}
+
+fn subnets_in_two_networks(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let ranges = used(uses).filter_map(|one| {
+        let subnet = one.range.subnet();
+        let span = (Addr::from(subnet.network()), Addr::from(subnet.broadcast()));
+        Some((uses[one.at].link.as_deref()?, span, one))
+    });
+    let differ = |a: &UsedRange<'_>, b: &UsedRange<'_>| a.base() != b.base();
+    let issue = |(earlier, later): (UsedRange<'_>, UsedRange<'_>)| {
+        let what = format!(
+            "{} is in network {}, and {} of {} is in network {}, on one link ({}): each of them may give the same \
+             address",
+            later.range.subnet(),
+            later.base(),
+            earlier.range.subnet(),
+            uses[earlier.at].label,
+            earlier.base(),
+            uses[later.at].link.as_deref().unwrap_or_default(),
+        );
+        let remedy = "write the same `network_name` for both, or none";
+        (later.at, Issue::new(IssueId::SubnetTwice, &uses[later.at].key, what, remedy))
+    };
+    pairs(ranges.collect(), differ).into_iter().map(issue).collect()
+}

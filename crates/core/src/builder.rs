@@ -1,0 +1,232 @@
+//! Builds transactions that change what is held from what was read. Pure.
+//!
+//! A plan compares every key that it relies on with what was read. Its Else branch reads all of them again, so a lost
+//! race costs one round trip. If a plan relies on a key that was not read yet, it asks for the key instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::keys::{Bytes, Keys, LeaseId};
+use super::snapshot::Snapshot;
+use super::txn::{Compare, Op, Txn};
+use crate::plan::effects::{Effects, Planned, Position};
+use crate::pool::{Addr, Bits, NetworkName, Page};
+
+/// Collects compares and operations; see the module's text.
+pub struct Builder<'a> {
+    snapshot: &'a Snapshot,
+    txn: Txn,
+    /// The effects of the transaction.
+    pub effects: Effects,
+    missing: Vec<Bytes>,
+}
+
+impl<'a> Builder<'a> {
+    /// Starts a transaction on what was read, for a step of the protocol.
+    #[must_use]
+    pub fn new(step: &'static str, snapshot: &'a Snapshot) -> Self {
+        let (txn, effects) = (Txn { step, ..Txn::default() }, Effects::default());
+        Self { snapshot, txn, effects, missing: Vec::new() }
+    }
+
+    /// What was read.
+    #[must_use]
+    pub fn seen(&self) -> &'a Snapshot {
+        self.snapshot
+    }
+
+    /// Compares that the key was created at this revision.
+    pub fn exactly(&mut self, key: Bytes, create_revision: i64) {
+        self.compare(Compare::Create(key.clone(), create_revision), key);
+    }
+
+    /// Compares that the key is as it was read.
+    pub fn unchanged(&mut self, key: Bytes) {
+        if !self.snapshot.knows(&key) {
+            self.missing.push(key);
+            return;
+        }
+        let revision = self.snapshot.mod_revision(&key);
+        self.compare(Compare::Mod(key.clone(), revision), key);
+    }
+
+    /// Compares that the key has the value that was read, whichever revision wrote it, or still does not exist.
+    pub fn same_value(&mut self, key: Bytes) {
+        match self.snapshot.entry(&key) {
+            Some(entry) => self.compare(Compare::Value(key.clone(), entry.value.clone()), key),
+            None => self.unchanged(key),
+        }
+    }
+
+    /// Compares that the key was last written before this revision, or does not exist.
+    pub fn older(&mut self, key: Bytes, revision: i64) {
+        self.compare(Compare::Older(key.clone(), revision), key);
+    }
+
+    /// Compares that the key does not exist, whether it was read or not.
+    pub fn absent(&mut self, key: Bytes) {
+        self.compare(Compare::Create(key.clone(), 0), key);
+    }
+
+    /// Compares that no key begins with `prefix`.
+    pub fn empty(&mut self, prefix: Bytes) {
+        self.txn.compares.push(Compare::Empty(prefix));
+    }
+
+    /// How many compares it has.
+    #[must_use]
+    pub fn compares(&self) -> usize {
+        self.txn.compares.len()
+    }
+
+    /// Whether it does nothing yet.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.txn.then.is_empty()
+    }
+
+    /// Adds an operation.
+    pub fn push(&mut self, op: Op) {
+        self.txn.then.push(op);
+    }
+
+    /// Adds a transaction inside, and returns its place.
+    pub fn nest(&mut self, txn: Txn) -> Position {
+        self.push(Op::Nested(Box::new(txn)));
+        Position(self.txn.then.len() - 1)
+    }
+
+    /// Writes a key.
+    pub fn put(&mut self, key: Bytes, value: Vec<u8>) {
+        self.txn.then.push(Op::Put(key, value, None));
+    }
+
+    /// Writes a key on a lease.
+    pub fn put_on(&mut self, key: Bytes, value: Vec<u8>, lease: LeaseId) {
+        self.txn.then.push(Op::Put(key, value, Some(lease)));
+    }
+
+    /// Deletes a key.
+    pub fn delete(&mut self, key: Bytes) {
+        self.txn.then.push(Op::Delete(key));
+    }
+
+    /// The transaction alone, where nobody asks for its effects.
+    ///
+    /// # Errors
+    /// The keys that were relied on and not read.
+    pub fn finish(self) -> Result<Txn, Vec<Bytes>> {
+        self.planned().map(|planned| planned.txn)
+    }
+
+    /// The transaction with its effects.
+    ///
+    /// # Errors
+    /// The keys that were relied on and not read.
+    pub fn planned(self) -> Result<Planned, Vec<Bytes>> {
+        let Self { snapshot, mut txn, effects, missing } = self;
+        txn.compares.extend(snapshot.assumed_absent().iter().map(|key| Compare::Create(key.clone(), 0)));
+        if missing.is_empty() { Ok(Planned { txn, effects }) } else { Err(missing) }
+    }
+
+    /// A compare is added only once, because etcd limits their number in a transaction. The compares of keys that are
+    /// assumed not to exist are added in the end.
+    fn compare(&mut self, compare: Compare, key: Bytes) {
+        let read = Op::Get(key);
+        if self.snapshot.assumed_absent().contains(compare.key()) {
+            if !self.txn.otherwise.contains(&read) {
+                self.txn.otherwise.push(read);
+            }
+        } else if !self.txn.compares.contains(&compare) {
+            self.txn.compares.push(compare);
+            self.txn.otherwise.push(read);
+        }
+    }
+}
+
+/// What a transaction does to the bits of pages, and through them to summaries.
+#[derive(Debug, Default)]
+pub struct BitChanges {
+    changes: BTreeMap<(NetworkName, Page), PageChange>,
+}
+
+#[derive(Debug, Default)]
+struct PageChange {
+    set: BTreeSet<usize>,
+    clear: BTreeSet<usize>,
+}
+
+impl BitChanges {
+    /// The address's bit is to be set.
+    pub fn set(&mut self, network: &NetworkName, address: Addr) {
+        self.page(network, address).set.insert(address.bit());
+    }
+
+    /// The address's bit is to be cleared.
+    pub fn clear(&mut self, network: &NetworkName, address: Addr) {
+        self.page(network, address).clear.insert(address.bit());
+    }
+
+    /// The address's bit stays as it is. Returns whether it was to be cleared.
+    pub fn keeps(&mut self, network: &NetworkName, address: Addr) -> bool {
+        let at = (network.clone(), address.page());
+        let Some(change) = self.changes.get_mut(&at) else { return false };
+        let was_cleared = change.clear.remove(&address.bit());
+        if change.clear.is_empty() && change.set.is_empty() {
+            self.changes.remove(&at);
+        }
+        was_cleared
+    }
+
+    fn page(&mut self, network: &NetworkName, address: Addr) -> &mut PageChange {
+        self.changes.entry((network.clone(), address.page())).or_default()
+    }
+
+    /// Adds the changes to a transaction. A page or summary that does not decode is not touched: all of it counts as
+    /// taken, and this program never hands out an address of it.
+    pub fn plan(&self, keys: &Keys, builder: &mut Builder<'_>) {
+        let mut summaries: BTreeMap<Bytes, Vec<(usize, bool)>> = BTreeMap::new();
+        for ((network, page), change) in &self.changes {
+            let key = keys.page(network, *page);
+            builder.unchanged(key.clone());
+            let Some(before) = bits(builder.snapshot, &key) else { continue };
+            let after = change.apply(&before);
+            if before.is_full() != after.is_full() {
+                let summary = keys.summary(network, page.summary());
+                summaries.entry(summary).or_default().push((page.bit(), after.is_full()));
+            }
+            if before != after {
+                builder.put(key, after.to_bytes());
+            }
+        }
+        for (key, full) in summaries {
+            plan_summary(key, &full, builder);
+        }
+    }
+}
+
+impl PageChange {
+    fn apply(&self, before: &Bits) -> Bits {
+        let mut after = before.clone();
+        self.clear.iter().for_each(|bit| after.clear(*bit));
+        self.set.iter().for_each(|bit| after.set(*bit));
+        after
+    }
+}
+
+fn plan_summary(key: Bytes, full: &[(usize, bool)], builder: &mut Builder<'_>) {
+    builder.unchanged(key.clone());
+    let Some(mut summary) = bits(builder.snapshot, &key) else { return };
+    for &(page, is_full) in full {
+        if is_full { summary.set(page) } else { summary.clear(page) }
+    }
+    builder.put(key, summary.to_bytes());
+}
+
+/// The bits under a key that was read: none set if it does not exist; none if it does not decode.
+#[must_use]
+pub fn bits(snapshot: &Snapshot, key: &[u8]) -> Option<Bits> {
+    match snapshot.entry(key) {
+        None => Some(Bits::empty()),
+        Some(entry) => Bits::from_bytes(&entry.value),
+    }
+}

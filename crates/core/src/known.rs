@@ -1,0 +1,224 @@
+//! What a node knows of its store, and whether an answer contradicts that. Pure.
+//!
+//! An etcd that was restored from a backup, emptied, or is another one has forgotten who holds what, and would give
+//! away addresses of running pods. Three things tell it: the store's id and epoch in meta, the store's revision, and
+//! the node's own key. Others may have used a restored store beyond every revision that this node has seen. But only
+//! this node writes its own key, so a key that is older than the node knows it was restored.
+
+use serde::{Deserialize, Serialize};
+
+use super::keys::{Bytes, Keys};
+use super::snapshot::Snapshot;
+use crate::pool::record::{Forgotten, Meta};
+
+/// What a node has seen of the store: the high-water mark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HighWater {
+    /// The store's id (see [`Meta::id`]).
+    pub store: String,
+    /// Its epoch. Revisions, ids and keys are compared only within one epoch.
+    pub epoch: u64,
+    /// The highest revision that was seen.
+    pub revision: i64,
+    /// The key that the node has left there; none if it has left none in this epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<OwnKey>,
+    /// The id of the etcd that answered last; 0 if it is not known.
+    #[serde(default)]
+    pub etcd: u64,
+}
+
+/// A key that a node has left in the store. It is named, because the node may have another name since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnKey {
+    /// The key.
+    pub name: String,
+    /// Its mod revision when the node wrote it last.
+    pub revision: i64,
+}
+
+impl OwnKey {
+    /// A key as it was read or written at this revision.
+    #[must_use]
+    pub fn new(name: &[u8], revision: i64) -> Self {
+        Self { name: String::from_utf8_lossy(name).into_owned(), revision }
+    }
+}
+
+/// What an answer says of the store that gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeenAs {
+    /// Nothing contradicts what the node knows.
+    Sound,
+    /// The node's key does not exist. [`Forgotten`] may say that a pass has deleted it.
+    KeyAbsent,
+    /// The store has forgotten something, or is another one.
+    Contradicts,
+}
+
+impl HighWater {
+    /// What an answer shows of a store: its meta, and the node's key `own`, or the one that the node is known to have
+    /// left under a former name. None if it shows no meta.
+    #[must_use]
+    pub fn shown(keys: &Keys, seen: &Snapshot, own: &[u8], known: Option<&Self>) -> Option<Self> {
+        let Meta { id: store, epoch, .. } = seen.record(&keys.meta()).ok().flatten()?;
+        let former = known.and_then(|known| Some(known.key.as_ref()?.name.as_bytes()));
+        let there = [own].into_iter().chain(former).find(|name| seen.mod_revision(name) > 0);
+        let key = there.map(|name| OwnKey::new(name, seen.mod_revision(name)));
+        Some(Self { store, epoch, revision: seen.revision, key, etcd: 0 })
+    }
+
+    /// Whether this is the meta of the store that was seen, in the epoch that was seen.
+    #[must_use]
+    pub fn is_of(&self, meta: &Meta) -> bool {
+        meta.id == self.store && meta.epoch == self.epoch
+    }
+
+    /// Whether a store with this meta at this revision has lost something that this node has seen: it is another store,
+    /// has lost its meta, or has gone back. An epoch only grows, and a new one settles what was before.
+    #[must_use]
+    pub fn contradicts(&self, meta: Option<&Meta>, revision: i64) -> bool {
+        match meta {
+            None => true,
+            Some(meta) if meta.epoch != self.epoch => meta.epoch < self.epoch,
+            Some(meta) => meta.id != self.store || revision < self.revision,
+        }
+    }
+
+    /// Judges a store by what was read of it: meta, and the node's key if it was read. `revision` is the store's at
+    /// that time. A meta that does not decode is refused elsewhere.
+    #[must_use]
+    pub fn judge(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> SeenAs {
+        let Ok(meta) = seen.record::<Meta>(&keys.meta()) else { return SeenAs::Sound };
+        if self.contradicts(meta.as_ref(), revision) {
+            return SeenAs::Contradicts;
+        }
+        // Before its revision the key was another one in the sound store, too.
+        let is_read = |own: &&OwnKey| seen.knows_since(own.name.as_bytes(), own.revision);
+        let Some(own) = self.key.as_ref().filter(is_read) else { return SeenAs::Sound };
+        let is_of_epoch = meta.is_some_and(|meta| self.is_of(&meta));
+        match seen.mod_revision(own.name.as_bytes()) {
+            _ if !is_of_epoch => SeenAs::Sound,
+            0 => SeenAs::KeyAbsent,
+            found if found < own.revision => SeenAs::Contradicts,
+            _ => SeenAs::Sound,
+        }
+    }
+
+    /// Whether a pass has deleted the node's key, by `v1/forgotten` as it was read. What does not decode says nothing.
+    #[must_use]
+    pub fn is_forgotten(&self, keys: &Keys, seen: &Snapshot) -> bool {
+        let forgotten = seen.record::<Forgotten>(&keys.forgotten()).ok().flatten();
+        let own = self.key.as_ref();
+        own.zip(forgotten).is_some_and(|(own, forgotten)| own.revision <= forgotten.revision)
+    }
+
+    /// The key that a commit compares, in a store with this meta.
+    #[must_use]
+    pub fn key_in(&self, meta: &Meta) -> Option<&OwnKey> {
+        self.key.as_ref().filter(|_| self.is_of(meta))
+    }
+
+    /// What is known after both were seen: of the later epoch, else the higher revision and the younger key. Of another
+    /// store in the same epoch nothing is taken: the first one is the evidence.
+    #[must_use]
+    pub fn merged(self, newer: Self) -> Self {
+        if newer.epoch != self.epoch {
+            return if newer.epoch > self.epoch { newer } else { self };
+        }
+        if newer.store != self.store {
+            return self;
+        }
+        let key = self.key.into_iter().chain(newer.key).max_by_key(|own| own.revision);
+        let etcd = if newer.etcd == 0 { self.etcd } else { newer.etcd };
+        Self { revision: self.revision.max(newer.revision), key, etcd, ..newer }
+    }
+}
+
+/// The keys by which a store is judged, besides the key that the mark names.
+#[must_use]
+pub fn judged_by(keys: &Keys, own: &[u8], known: Option<&HighWater>) -> Vec<Bytes> {
+    let named = known.and_then(|known| known.key.as_ref()).map(|key| key.name.clone().into_bytes());
+    let named = named.filter(|named| named != own);
+    [keys.meta(), own.to_vec()].into_iter().chain(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::record::Record;
+    use crate::txn::Entry;
+
+    fn known() -> HighWater {
+        let key = Some(OwnKey { name: "/m/v1/node/east/n/-".to_owned(), revision: 90 });
+        HighWater { store: "s".to_owned(), epoch: 2, revision: 100, key, etcd: 7 }
+    }
+
+    fn meta(id: &str, epoch: u64) -> Meta {
+        let mut meta = Meta::first(id.to_owned());
+        meta.epoch = epoch;
+        meta
+    }
+
+    #[test]
+    fn a_store_that_has_forgotten_something_is_told_from_one_that_has_not() {
+        for (found, revision, expected) in [
+            (None, 100, true),
+            (None, 1000, true),
+            (Some(meta("s", 2)), 100, false),
+            (Some(meta("s", 2)), 99, true),
+            (Some(meta("other", 2)), 1000, true),
+            (Some(meta("s", 1)), 1000, true),
+            (Some(meta("other", 3)), 1, false),
+        ] {
+            assert_eq!(known().contradicts(found.as_ref(), revision), expected, "{found:?} {revision}");
+        }
+    }
+
+    #[test]
+    fn an_own_key_that_is_older_than_the_node_knows_it_was_restored() {
+        let keys = Keys::new("/m/");
+        let judged = |epoch, own: Option<i64>, forgotten: Option<i64>| {
+            let mut seen = Snapshot::default();
+            seen.revision = 1000;
+            let mut set = |key: Bytes, value: Option<Vec<u8>>, mod_revision| {
+                let entry = value.map(|value| Entry {
+                    key: key.clone(),
+                    value,
+                    create_revision: 1,
+                    mod_revision,
+                    lease: 0,
+                });
+                seen.set(&key, entry);
+            };
+            set(keys.meta(), Some(meta("s", epoch).encode()), 1);
+            set(b"/m/v1/node/east/n/-".to_vec(), own.map(|_| b"{}".to_vec()), own.unwrap_or_default());
+            set(keys.forgotten(), forgotten.map(|revision| Forgotten::new(revision).encode()), 1);
+            (known().judge(&keys, &seen, 1000), known().is_forgotten(&keys, &seen))
+        };
+        assert_eq!(judged(2, Some(90), None), (SeenAs::Sound, false));
+        assert_eq!(judged(2, Some(91), None).0, SeenAs::Sound, "another run of the node has written it");
+        assert_eq!(judged(2, Some(89), None).0, SeenAs::Contradicts, "a quiet node has used the store since");
+        assert_eq!(judged(3, Some(89), None).0, SeenAs::Sound, "it was taken into service since");
+        assert_eq!(judged(2, None, None), (SeenAs::KeyAbsent, false));
+        assert_eq!(judged(2, None, Some(89)), (SeenAs::KeyAbsent, false));
+        assert_eq!(judged(2, None, Some(90)), (SeenAs::KeyAbsent, true));
+    }
+
+    #[test]
+    fn what_two_runs_have_seen_is_merged_and_no_evidence_is_lost() {
+        let of = |store: &str, epoch, revision, key: Option<i64>| HighWater {
+            key: key.map(|revision| OwnKey { name: "k".to_owned(), revision }),
+            ..HighWater { store: store.to_owned(), epoch, revision, ..known() }
+        };
+        for (stored, newer, expected) in [
+            (of("s", 2, 100, Some(90)), of("s", 2, 99, Some(91)), of("s", 2, 100, Some(91))),
+            (of("s", 2, 100, Some(90)), of("s", 2, 101, None), of("s", 2, 101, Some(90))),
+            (of("s", 2, 100, Some(90)), of("s", 3, 7, None), of("s", 3, 7, None)),
+            (of("s", 2, 100, Some(90)), of("s", 1, 700, None), of("s", 2, 100, Some(90))),
+            (of("s", 2, 100, Some(90)), of("other", 2, 700, None), of("s", 2, 100, Some(90))),
+        ] {
+            assert_eq!(stored.clone().merged(newer.clone()), expected, "{stored:?} {newer:?}");
+        }
+    }
+}

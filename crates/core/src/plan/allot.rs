@@ -1,0 +1,478 @@
+//! The next step of an ADD, from what it has read. Pure, so that a test can play every case, and a simulation makes the
+//! same decisions.
+
+use std::borrow::Cow;
+
+use super::ask::{Ask, RunStamp};
+use super::batch::{self, Batch, Cursors};
+use super::change::{Change, Commit, Step};
+use super::effects::Planned;
+use super::free::{self, Freeable, Mode};
+use super::known_pool::DecodedPools;
+use super::pick::{Picked, Picking, Picks};
+use super::pools::{ReadPools, auto_scope};
+use super::refused::{Halt, require};
+pub use super::refused::{OtherMachine, Refused};
+use super::resolved::Resolved;
+use super::source::Full;
+use crate::builder::Builder;
+use crate::cooling::CoolingLeases;
+use crate::fence::Fence;
+use crate::keys::{Bytes, Keys, LeaseId, Scope};
+use crate::line::Line;
+use crate::meta::{self, Emptiness};
+use crate::pool::Wanted;
+use crate::pool::record::{Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone};
+use crate::request::TicketRecord;
+use crate::snapshot::Snapshot;
+use crate::txn::Entry;
+
+/// The end of an ADD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Allotted {
+    /// The owner holds what it asked for.
+    Held(Added),
+    /// Nothing that gives one of its addresses has a free one.
+    Full(Full),
+}
+
+/// The addresses of an owner after an ADD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Added {
+    /// The addresses, in result order.
+    pub held: Vec<Held>,
+    /// The owner held them before this run.
+    pub repeats: bool,
+}
+
+/// An ADD as a change of what is held.
+pub struct Allotment<'a> {
+    /// As it was asked: what pools say is read for each decision, because they may change.
+    ask: Cow<'a, Ask>,
+    keys: &'a Keys,
+    pools: DecodedPools,
+    /// A tombstone of this owner was seen. Then nothing is taken over.
+    was_deleted: bool,
+    /// The leases for what an older sandbox has to give up.
+    leases: CoolingLeases,
+    /// The record of the ranges that are asked for, if its commit keeps one.
+    kept: Option<KeptRanges>,
+}
+
+/// The key and the value that say which ranges a configuration asks for.
+type KeptRanges = (Bytes, Vec<u8>);
+
+impl<'a> Allotment<'a> {
+    /// The change that `ask` asks for.
+    #[must_use]
+    pub fn new(ask: &'a Ask, keys: &'a Keys) -> Self {
+        let (pools, leases) = (DecodedPools::default(), CoolingLeases::default());
+        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases, kept: None }
+    }
+
+    /// Says with its commit which ranges its configuration asks for, unless they are kept already under their key.
+    pub fn keep_ranges(&mut self, are_kept: impl Fn(&[u8]) -> bool) {
+        let Some(asked) = self.ask.asked_ranges() else { return };
+        let key = self.keys.asked(&asked);
+        if !are_kept(&key) {
+            self.kept = asked.encode_to_keep().map(|value| (key, value));
+        }
+    }
+
+    /// Turns to the next pool for an address, because the present one is full; false if there is none.
+    pub fn turn_to_next_pool(&mut self, full: &Full) -> bool {
+        let Full::Pool { element, has_next: true, .. } = full else { return false };
+        let Wanted::Pools(pools) = &mut self.ask.to_mut().wanted else { return false };
+        pools.turn_to_next(*element);
+        true
+    }
+
+    /// Under which name a node remembers what `auto` chooses its pools by; none if it does not.
+    #[must_use]
+    pub fn auto_scope(&self) -> Option<Scope> {
+        auto_scope(self.ask.pools()?)
+    }
+
+    /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
+    #[must_use]
+    pub fn pools_scope(&self, seen: &Snapshot) -> Option<Scope> {
+        self.ask.pools_scope(self.keys, seen, &self.pools)
+    }
+
+    /// The cursors that it moves, by what was read.
+    #[must_use]
+    pub fn cursors(&self, seen: &Snapshot) -> Vec<Bytes> {
+        self.resolve(seen).map(|asked| asked.cursor_keys(self.keys)).unwrap_or_default()
+    }
+
+    /// Its pools, as far as all of them were read.
+    #[must_use]
+    pub fn pools(&self, seen: &Snapshot) -> ReadPools {
+        self.resolve(seen).ok().and_then(Resolved::into_pools).unwrap_or_default()
+    }
+
+    /// Resolves it by what was read, or tells the keys of the pools that were not.
+    pub(crate) fn resolve(&self, seen: &Snapshot) -> Result<Resolved<'_>, Vec<Bytes>> {
+        Resolved::of(&self.ask, self.keys, seen, &self.pools)
+    }
+}
+
+impl Change for Allotment<'_> {
+    type Done = Allotted;
+    type Refused = Refused;
+
+    fn owner(&self) -> &Owner {
+        &self.ask.owner
+    }
+
+    fn scope(&self, seen: &Snapshot) -> Option<Scope> {
+        Some(self.resolve(seen).ok()?.scope())
+    }
+
+    fn unread(&self, seen: &Snapshot) -> Vec<Bytes> {
+        self.resolve(seen).err().unwrap_or_default()
+    }
+
+    fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
+        match self.resolve(seen) {
+            Ok(asked) => asked.first_reads(self.keys),
+            Err(_) => self.ask.reads_without_pools(self.keys),
+        }
+    }
+
+    /// All that a repetition and a takeover write belongs to the owner alone.
+    fn is_unhindered(&self, seen: &Snapshot) -> bool {
+        let Ok(asked) = self.resolve(seen) else { return false };
+        let mut own = asked.index_keys(self.keys).into_iter().chain([self.keys.owner(&self.ask.owner)]);
+        own.any(|key| seen.entry(&key).is_some())
+    }
+
+    fn own_keys(&self, seen: &Snapshot) -> Vec<Bytes> {
+        self.resolve(seen).map(|asked| asked.own_keys(self.keys)).unwrap_or_default()
+    }
+
+    fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
+        let asked = self.resolve(seen).ok()?;
+        let given_up = older_owner(&asked, self.keys, seen).ok()??.record;
+        let cooldowns = given_up.cooling().map(|(.., cooldown_s)| cooldown_s);
+        let needed = if asked.gives(&given_up.addresses) { Vec::new() } else { cooldowns.collect() };
+        drop(asked);
+        Some((needed, &mut self.leases))
+    }
+
+    fn forget_leases(&mut self) {
+        self.leases.forget();
+    }
+
+    fn learn(&mut self, seen: &Snapshot) {
+        self.was_deleted |= seen.entry(&self.keys.tombstone(&self.ask.owner)).is_some();
+    }
+
+    fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Allotted>, Refused> {
+        let Self { keys, was_deleted, .. } = *self;
+        let asked = match self.resolve(seen) {
+            Ok(asked) => asked,
+            Err(pools) => return Ok(Step::read(pools)),
+        };
+        let (leases, kept) = (&self.leases, self.kept.as_ref());
+        let deciding =
+            Deciding { asked: &asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept };
+        match deciding.decide() {
+            Ok(step) => Ok(step),
+            Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
+            Err(Halt::Refuse(why)) => Err(why),
+        }
+    }
+
+    fn applied(&self, commit: Commit<Allotted>, found: Option<&Entry>) -> Option<Allotted> {
+        let Allotted::Held(added) = self.served(found?)? else { return None };
+        let repeats = matches!(commit.done, Some(Allotted::Held(Added { repeats: true, .. })));
+        Some(Allotted::Held(Added { repeats, ..added }))
+    }
+
+    fn proof(&self) -> Bytes {
+        self.keys.owner(&self.ask.owner)
+    }
+
+    fn ticket(&self, _seen: &Snapshot, epoch: u64, _tombstones: LeaseId) -> TicketRecord {
+        TicketRecord::asking(&self.ask, epoch)
+    }
+
+    /// The owner's record says it, because it has the start of the run that asked.
+    fn served(&self, found: &Entry) -> Option<Allotted> {
+        let record = OwnerRecord::decode(&found.value).ok()?;
+        let is_own = record.start.as_ref() == Some(&self.ask.stamp.start);
+        is_own.then_some(Allotted::Held(Added { held: record.addresses, repeats: false }))
+    }
+}
+
+struct Deciding<'a> {
+    asked: &'a Resolved<'a>,
+    keys: &'a Keys,
+    snapshot: &'a Snapshot,
+    fence: &'a Fence,
+    /// Those behind, if this run is at the head of its queue.
+    line: &'a Line,
+    was_deleted: bool,
+    leases: &'a CoolingLeases,
+    kept: Option<&'a KeptRanges>,
+}
+
+/// An older owner of the same interface of the same pod.
+struct Older {
+    owner: Owner,
+    record: OwnerRecord,
+}
+
+impl Deciding<'_> {
+    fn decide(&self) -> Result<Step<Allotted>, Halt> {
+        require(self.snapshot, self.asked.base_keys(self.keys))?;
+        self.judge_meta()?;
+        let was_deleted = self.judge_tombstone()? || self.was_deleted;
+        let own = self.keys.owner(&self.asked.ask.owner);
+        let mine = self.snapshot.record::<OwnerRecord>(&own)?;
+        let older = older_owner(self.asked, self.keys, self.snapshot)?;
+        match (mine, older) {
+            (Some(record), _) => self.repeat(record),
+            (None, Some(older)) if !was_deleted && self.asked.gives(&older.record.addresses) => {
+                self.take_over(&older)
+            }
+            (None, Some(older)) if !was_deleted => self.free_first(&older),
+            (None, _) => self.take_new(),
+        }
+    }
+
+    fn take_new(&self) -> Result<Step<Allotted>, Halt> {
+        if let Some(full) = self.asked.gives_nothing() {
+            return Ok(Step::Done(Allotted::Full(full)));
+        }
+        match self.asked.refused_by_pools() {
+            Some(why) => Err(Halt::Refuse(Refused::Pool(why.clone()))),
+            None => match self.picking().pick()? {
+                Picked::Full { set } => Ok(Step::Done(Allotted::Full(self.asked.full(set)))),
+                Picked::Addresses(picks) => self.allot(&picks),
+            },
+        }
+    }
+
+    fn picking(&self) -> Picking<'_> {
+        Picking { asked: self.asked, keys: self.keys, snapshot: self.snapshot }
+    }
+
+    fn judge_meta(&self) -> Result<(), Halt> {
+        let key = self.keys.meta();
+        if let Some(meta) = self.snapshot.record::<Meta>(&key)? {
+            return meta::judge(&meta).map_err(|why| Halt::Refuse(Refused::OutOfService(why)));
+        }
+        match meta::emptiness(self.keys, self.snapshot) {
+            Emptiness::Sound => Ok(()),
+            Emptiness::Unknown(reads) => Err(Halt::Read(reads)),
+            Emptiness::Lost => {
+                let text = format!("{} is missing while allocations exist", String::from_utf8_lossy(&key));
+                Err(Halt::Refuse(Refused::Contradiction(text)))
+            }
+        }
+    }
+
+    /// True if there is an older tombstone. A younger one ends this run.
+    fn judge_tombstone(&self) -> Result<bool, Halt> {
+        let dead = self.keys.tombstone(&self.asked.ask.owner);
+        match self.snapshot.record::<Tombstone>(&dead)? {
+            None => Ok(false),
+            Some(tombstone) if self.asked.ask.stamp.start.is_after(Some(&tombstone.start)) => Ok(true),
+            Some(_) => Err(Halt::Refuse(Refused::Deleted)),
+        }
+    }
+
+    /// The owner holds addresses already. They are the answer, if they fit.
+    fn repeat(&self, record: OwnerRecord) -> Result<Step<Allotted>, Halt> {
+        let Ask { owner, labels, stamp: RunStamp { machine, .. }, .. } = self.asked.ask;
+        let caller = Caller { machine, pod_uid: labels.pod.uid.as_ref() };
+        if !caller.means(&record) {
+            let (owner, theirs, ours) = (owner.clone(), record.machine, machine.clone());
+            let other = OtherMachine { owner, theirs, ours };
+            return Err(Halt::Refuse(Refused::OtherMachine(Box::new(other))));
+        }
+        if !self.asked.fits(&record.addresses) {
+            return Err(Halt::Refuse(Refused::Unfit(record.addresses)));
+        }
+        let mut builder = self.commit_builder();
+        for key in self.reservations_of(&self.asked.ask.owner, &record)? {
+            builder.unchanged(key);
+        }
+        // Another run may have served this one without its knowledge.
+        let repeats = record.start.as_ref() != Some(&self.asked.ask.stamp.start);
+        let start = match record.start {
+            Some(other) if !self.asked.ask.stamp.start.is_after(Some(&other)) => other,
+            _ => self.asked.ask.stamp.start.clone(),
+        };
+        // Scope and labels stay as they are, because reservations and pod index were written with them.
+        let addresses = self.asked.kept(record.addresses);
+        let record = OwnerRecord::new(addresses, Some(start), record.scope, record.labels);
+        let record = record.on_machine(machine);
+        self.put_owner(&mut builder, &record);
+        Ok(self.commit(finish(builder)?, record.addresses, repeats))
+    }
+
+    /// A retried sandbox of the same pod inherits all addresses of the older one.
+    fn take_over(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
+        let mut builder = self.commit_builder();
+        for key in self.reservations_of(&older.owner, &older.record)? {
+            builder.unchanged(key.clone());
+            builder.put(key, self.asked.ask.reservation());
+        }
+        let own = self.keys.owner(&older.owner);
+        builder.unchanged(own.clone());
+        builder.delete(own);
+        let mut record = self.asked.record(self.asked.kept(older.record.addresses.clone()));
+        if self.asked.refused_by_pools().is_some() {
+            // Its pools have no ranges now, by which it would know its queue.
+            record.scope.clone_from(&older.record.scope);
+        }
+        self.put_owner(&mut builder, &record);
+        Ok(self.commit(finish(builder)?, record.addresses, false))
+    }
+
+    fn free_first(&self, older: &Older) -> Result<Step<Allotted>, Halt> {
+        let Older { owner, record } = older;
+        let freed = Freeable { owner, record, leases: Some(self.leases) };
+        let planned = free::transaction(self.keys, self.snapshot, freed, None, self.fence, Mode::First)?;
+        Ok(Step::Commit(Commit::new(planned.map_err(Halt::read)?, None, self.proof())))
+    }
+
+    fn commit(&self, planned: Planned, held: Vec<Held>, repeats: bool) -> Step<Allotted> {
+        let done = Allotted::Held(Added { held, repeats });
+        Step::Commit(Commit::new(planned, Some(done), self.proof()))
+    }
+
+    fn proof(&self) -> Bytes {
+        self.keys.owner(&self.asked.ask.owner)
+    }
+
+    /// The reservations of a record. Each must exist and name `owner`.
+    fn reservations_of(&self, owner: &Owner, record: &OwnerRecord) -> Result<Vec<Bytes>, Halt> {
+        let keys: Vec<Bytes> =
+            record.reserved().map(|(network, address)| self.keys.ip(network, address)).collect();
+        self.require_with(&keys, self.keys.owner(owner))?;
+        for key in &keys {
+            let found = self.snapshot.record::<Reservation>(key)?.map(|reservation| reservation.owner);
+            if found.as_ref() != Some(owner) {
+                let holder = found.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
+                let key = String::from_utf8_lossy(key);
+                let text = format!("{key} is held by {holder}, but the record of {owner} claims it");
+                return Err(Halt::Refuse(Refused::Contradiction(text)));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// The commit of newly taken addresses. At the head of a queue it serves those behind, as many as fit.
+    fn allot(&self, picks: &Picks) -> Result<Step<Allotted>, Halt> {
+        let held = self.asked.held(&picks.taken);
+        let record = self.asked.record(held);
+        let served = if self.line.is_empty() { &[][..] } else { &batch::SIZES[..] };
+        // If many sets are in different networks and all their pages fill up at once, the transaction is too large.
+        // Then the cursors are left out; they only guide the next choice.
+        let tries = served.iter().map(|&runs| (runs, Cursors::Moved));
+        let alone = [(0, Cursors::Moved), (0, Cursors::Kept)];
+        for (runs, cursors) in tries.chain(alone) {
+            let planned = self.plan_allotment(picks, &record, (runs, cursors))?;
+            if planned.txn.fits_with_own_key() || cursors == Cursors::Kept {
+                return Ok(self.commit(planned, record.addresses, false));
+            }
+        }
+        unreachable!("the last try is taken in any case")
+    }
+
+    fn plan_allotment(
+        &self,
+        picks: &Picks,
+        record: &OwnerRecord,
+        (runs, cursors): (usize, Cursors),
+    ) -> Result<Planned, Halt> {
+        let mut builder = self.commit_builder();
+        for (network, address) in picks.all() {
+            let key = self.keys.ip(network, *address);
+            builder.absent(key.clone());
+            builder.put(key, self.asked.ask.reservation());
+        }
+        self.asked.cooling_keys(self.keys).for_each(|key| builder.absent(key));
+        self.put_owner(&mut builder, record);
+        // Like the cursors, it helps people and is left out where there is no room.
+        if let (Some((key, value)), Cursors::Moved) = (self.kept, cursors) {
+            builder.put(key.clone(), value.clone());
+            builder.effects.asked = Some((key.clone(), value.clone()));
+        }
+        let mut batch = Batch::new(self.keys, self.snapshot);
+        batch.take(self.asked, picks)?;
+        if let (Fence::Ticket(ticket), true) = (self.fence, runs > 0) {
+            batch.serve(self.line, ticket, &self.asked.scope(), runs, &mut builder)?;
+        }
+        batch.finish(cursors, &mut builder);
+        finish(builder)
+    }
+
+    /// Every commit of an ADD relies on its fence, tombstone, meta and pools.
+    fn commit_builder(&self) -> Builder<'_> {
+        let mut builder = Builder::new("commit", self.snapshot);
+        self.fence.guard(&mut builder);
+        meta::rely_on(self.keys, self.snapshot, &self.asked.ask.first_meta(), &mut builder);
+        builder.unchanged(self.keys.tombstone(&self.asked.ask.owner));
+        self.asked.rely_on_pools(self.keys, &mut builder);
+        builder
+    }
+
+    /// Writes the owner's record and its pod index.
+    fn put_owner(&self, builder: &mut Builder<'_>, record: &OwnerRecord) {
+        let own = self.keys.owner(&self.asked.ask.owner);
+        builder.unchanged(own.clone());
+        for key in free::index_keys(self.keys, &self.asked.ask.owner, record) {
+            builder.unchanged(key.clone());
+            builder.put(key, PodIndex::new(self.asked.ask.owner.clone()).encode());
+        }
+        builder.put(own, record.encode());
+    }
+
+    /// As [`require`], but reads missing keys together with the record that names them: something that was freed
+    /// between two reads would look like a contradiction. So would what was read before the record was written.
+    fn require_with(&self, keys: &[Bytes], record: Bytes) -> Result<(), Halt> {
+        let written = self.snapshot.mod_revision(&record);
+        match keys.iter().all(|key| self.snapshot.knows_since(key, written)) {
+            true => Ok(()),
+            false => Err(Halt::read(keys.iter().cloned().chain([record]).collect())),
+        }
+    }
+}
+
+/// The owner on this node that the pod index names, if it is another and older than this run.
+fn older_owner(asked: &Resolved<'_>, keys: &Keys, snapshot: &Snapshot) -> Result<Option<Older>, Halt> {
+    let ask = asked.ask;
+    for key in asked.index_keys(keys) {
+        let Some(index) = snapshot.record::<PodIndex>(&key)? else { continue };
+        let owner = index.owner;
+        let mine = &ask.owner;
+        let is_here =
+            (&owner.cluster, &owner.node, &owner.ifname) == (&mine.cluster, &mine.node, &mine.ifname);
+        if owner == *mine || !is_here {
+            continue;
+        }
+        let own = keys.owner(&owner);
+        require(snapshot, vec![own.clone()])?;
+        let Some(record) = snapshot.record::<OwnerRecord>(&own)? else { continue };
+        if record.labels.pod.uid != ask.labels.pod.uid {
+            continue;
+        }
+        if !ask.stamp.start.is_after(record.start.as_ref()) {
+            return Err(Halt::Refuse(Refused::Outlived(owner)));
+        }
+        return Ok(Some(Older { owner, record }));
+    }
+    Ok(None)
+}
+
+fn finish(builder: Builder<'_>) -> Result<Planned, Halt> {
+    builder.planned().map_err(Halt::read)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! An ADD as it is configured: it asks for addresses. Pure.
+
+use super::known_pool::DecodedPools;
+use super::pools::{self, texts_scope};
+use crate::keys::{Bytes, Keys, Scope, digest_hex};
+use crate::pool::asked::AskedRanges;
+use crate::pool::record::{Labels, Meta, Owner, Record, Reservation, RunStart};
+use crate::pool::selector::Facts;
+use crate::pool::{PoolsWanted, Wanted};
+use crate::snapshot::Snapshot;
+
+/// An ADD as its caller asks for it. By what was read, it becomes a `Resolved`.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// For whom.
+    pub owner: Owner,
+    /// Labels for the records: the pod and the CNI network.
+    pub labels: Labels,
+    /// The addresses that it is to reserve.
+    pub wanted: Wanted,
+    /// The run that asks.
+    pub stamp: RunStamp,
+    /// Selects the node's page for `spread`.
+    pub node_seed: u64,
+}
+
+/// A run, as the records say that it writes.
+#[derive(Debug, Clone)]
+pub struct RunStamp {
+    /// When it began.
+    pub start: RunStart,
+    /// The machine that it runs on; empty if that has no id.
+    pub machine: String,
+    /// The id of the store, if this is the first commit into an empty prefix.
+    pub store_id: String,
+    /// For people, on each reservation.
+    pub created_at: String,
+}
+
+impl Ask {
+    /// A run asks on behalf of `owner`.
+    #[must_use]
+    pub fn new(owner: Owner, labels: Labels, wanted: impl Into<Wanted>, stamp: RunStamp) -> Self {
+        let digest = digest_hex(owner.node.as_str().as_bytes());
+        let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
+        Self { owner, labels, wanted: wanted.into(), stamp, node_seed }
+    }
+
+    /// The ranges of its configuration, as they are kept; none if it has no range, or pools. A pool says itself which
+    /// ranges it has.
+    pub(crate) fn asked_ranges(&self) -> Option<AskedRanges> {
+        let Wanted::Ranges(ranges) = &self.wanted else { return None };
+        if ranges.sets.is_empty() {
+            return None;
+        }
+        let (cluster, cni_network) = (self.owner.cluster.clone(), self.labels.cni_network.clone());
+        Some(AskedRanges::new(cluster, cni_network, ranges.sets.clone(), self.stamp.created_at.clone()))
+    }
+
+    /// Its pools, if it asks pools.
+    pub(crate) fn pools(&self) -> Option<&PoolsWanted> {
+        match &self.wanted {
+            Wanted::Ranges(_) => None,
+            Wanted::Pools(pools) => Some(pools),
+        }
+    }
+
+    /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
+    pub(crate) fn pools_scope(&self, keys: &Keys, seen: &Snapshot, decoded: &DecodedPools) -> Option<Scope> {
+        let pools = self.pools()?;
+        let (chosen, _) = pools::choose(pools, keys, seen, self.facts(pools), decoded).ok()?;
+        texts_scope(&chosen)
+    }
+
+    /// The facts that pools may go by.
+    pub(crate) fn facts<'a>(&'a self, pools: &'a PoolsWanted) -> Facts<'a> {
+        Facts {
+            cluster: self.owner.cluster.as_ref().map_or("", |cluster| cluster.as_str()),
+            namespace: &self.labels.pod.namespace,
+            pod: &self.labels.pod.name,
+            network: &self.labels.cni_network,
+            node: self.owner.node.as_str(),
+            node_labels: &pools.node_labels,
+        }
+    }
+
+    /// The meta of a store that this ADD is the first to write to.
+    #[must_use]
+    pub fn first_meta(&self) -> Meta {
+        Meta::first(self.stamp.store_id.clone())
+    }
+
+    /// The reservation of one of its addresses, as it is stored.
+    pub(crate) fn reservation(&self) -> Vec<u8> {
+        let created_at = self.stamp.created_at.clone();
+        Reservation::new(self.owner.clone(), self.labels.clone(), created_at).encode()
+    }
+
+    /// All keys that the first look needs while it is not known what its pools say.
+    pub(crate) fn reads_without_pools(&self, keys: &Keys) -> Vec<Bytes> {
+        let own = [keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
+        own.into_iter()
+            .chain(self.pools().into_iter().flat_map(|pools| pools::pool_keys(pools, keys)))
+            .collect()
+    }
+
+    /// The ranges that it asks for.
+    #[cfg(test)]
+    pub(crate) fn ranges(&mut self) -> &mut crate::pool::RangesWanted {
+        match &mut self.wanted {
+            Wanted::Ranges(ranges) => ranges,
+            Wanted::Pools(pools) => panic!("it asks pools: {pools:?}"),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! One commit for many runs. Pure.
+//!
+//! The run at the head of a queue decides for itself and then, in order, for those behind it: each decision is the same
+//! function, on what was read with the writes of the decisions before laid over it. All of them are one transaction:
+//!
+//! ```text
+//! compares   meta, and every page, summary and cursor that is written
+//! then       the pages, summaries and cursors
+//!            for each run served, a nested transaction:
+//!               compares   its ticket; no tombstone, no owner record, no index entry, no reservation
+//!               then       its reservations, owner record and index entries; its ticket is removed
+//! ```
+//!
+//! So one run that cannot be served any more does not stop the others. It leaves stray bits, which are harmless. The
+//! ticket is the fence of its run, whoever commits: a run that has left has no ticket, and nobody can serve it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ask::Ask;
+use super::effects::{Planned, Position, Serving};
+use super::free::{self, FreeGuard};
+use super::known_pool::DecodedPools;
+use super::pick::{Picked, Picking, Picks};
+use super::refused::{Halt, require};
+use super::resolved::{Resolved, cursor};
+use crate::builder::{self, BitChanges, Builder};
+use crate::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
+use crate::limits;
+use crate::line::{Line, Waiting};
+use crate::meta;
+use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
+use crate::request::{Asked, FreeRequest};
+use crate::snapshot::Snapshot;
+use crate::ticket::Ticket;
+use crate::txn::{Compare, Entry, Op, Txn};
+
+/// How many runs a batch serves at most, and how many where that does not fit into one transaction.
+pub(crate) const SIZES: [usize; 3] = [96, 48, 16];
+/// If not even those fit, the first run that waits gets its turn.
+const NOBODY: usize = 0;
+
+/// How many frees a batch reads for at most, and how many compares one of them has about.
+const FREES: usize = 20;
+const FREE_COMPARES: usize = 7;
+
+/// Whether a commit moves the cursors of `next` and `spread`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cursors {
+    Moved,
+    Kept,
+}
+
+/// A commit for several runs in the making.
+pub(crate) struct Batch<'a> {
+    keys: &'a Keys,
+    snapshot: &'a Snapshot,
+    /// What was read, with the writes so far laid over it: new values, and the revisions as they were read.
+    laid_over: Snapshot,
+    changes: BitChanges,
+    cursors: BTreeMap<Bytes, Vec<u8>>,
+    pools: DecodedPools,
+    /// What the pools say that are read again if a run drops out.
+    read_again: BTreeSet<Bytes>,
+    /// The owners' keys that are written. No key may be written twice.
+    written: BTreeSet<Bytes>,
+}
+
+/// An ADD that is to be served: its transaction, and what [`Serving`] says of it.
+struct Add {
+    txn: Txn,
+    ticket: Bytes,
+    addresses: Vec<NetworkAddress>,
+    end: Option<Position>,
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(keys: &'a Keys, snapshot: &'a Snapshot) -> Self {
+        Self {
+            keys,
+            snapshot,
+            laid_over: snapshot.clone(),
+            changes: BitChanges::default(),
+            cursors: BTreeMap::new(),
+            pools: DecodedPools::default(),
+            read_again: BTreeSet::new(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// Notes what one run takes.
+    pub(crate) fn take(&mut self, asked: &Resolved<'_>, picks: &Picks) -> Result<(), Halt> {
+        for (network, address) in picks.all() {
+            let picking = Picking { asked, keys: self.keys, snapshot: self.snapshot };
+            picking.refuse_bad_page(network, address.page())?;
+            let reserved = picking.reserved_in(network, address.page());
+            let key = self.keys.page(network, address.page());
+            let Some(mut bits) = builder::bits(&self.laid_over, &key) else { continue };
+            // A reservation under a clear bit gets its bit. One that has its bit may be freed by this very batch.
+            let missing = reserved.into_iter().filter(|taken| !bits.get(taken.bit())).collect::<Vec<_>>();
+            for taken in missing.into_iter().chain([*address]) {
+                self.changes.set(network, taken);
+                bits.set(taken.bit());
+            }
+            self.laid_over.lay(key, bits.to_bytes());
+        }
+        let mut seen = BTreeSet::new();
+        for (key, (_, address)) in asked.cursor_keys(self.keys).into_iter().zip(&picks.taken) {
+            let undecodable = self.snapshot.entry(&key).is_some() && cursor(&key, self.snapshot).is_none();
+            // Two sets with the same ranges have one cursor. The address of the first one is written.
+            if seen.insert(key.clone()) && !undecodable {
+                let value = address.to_string().into_bytes();
+                self.laid_over.lay(key.clone(), value.clone());
+                self.cursors.insert(key, value);
+            }
+        }
+        self.written.insert(self.keys.owner(&asked.ask.owner));
+        self.written.extend(asked.index_keys(self.keys));
+        self.written.extend(picks.all().map(|(network, address)| self.keys.ip(network, *address)));
+        Ok(())
+    }
+
+    /// Decides for at most `runs` of those who wait, and says who has the next turn.
+    pub(crate) fn serve(
+        &mut self,
+        line: &Line,
+        head: &Ticket,
+        scope: &Scope,
+        runs: usize,
+        builder: &mut Builder<'_>,
+    ) -> Result<(), Halt> {
+        let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
+        // A store that hands out nothing still lets those who wait have their turns, one after the other.
+        let is_in_service = meta::judge(&meta).is_ok();
+        self.read_for_frees(line, scope)?;
+        let mut adds: Vec<Add> = Vec::new();
+        let mut served = 0;
+        // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
+        let mut next: Option<&Waiting> = None;
+        let mut ends_with_add = false;
+        let mut all_are_served = true;
+        // Each of them may have a cursor of its own. What all of them lack is read at once.
+        let mut lacking: Vec<Op> = Vec::new();
+        let hands_over = line.hands_over || runs == NOBODY;
+        for (at, waiting) in line.waiting.iter().enumerate() {
+            // Whoever has the next turn is kept, so that it goes on where this head stops.
+            let is_last = at + 1 == line.waiting.len();
+            let is_free = matches!(waiting.asked, Some(Asked::Free(..)));
+            let has_no_room = served == runs || is_free && builder.compares() + FREE_COMPARES > runs;
+            let is_kept = has_no_room || hands_over && is_last && next.is_none();
+            let is_served = match &waiting.asked {
+                _ if is_kept || !is_in_service => false,
+                None => false,
+                Some(Asked::Add(ask, epoch)) if *epoch == meta.epoch => {
+                    let decided = match self.decide(waiting, ask, scope) {
+                        Err(Halt::Read(ops)) => {
+                            lacking.extend(
+                                ops.into_iter().filter(|op| !lacking.contains(op)).collect::<Vec<_>>(),
+                            );
+                            served += 1;
+                            if lacking.len() < limits::TXN_OPS {
+                                continue;
+                            }
+                            break;
+                        }
+                        decided => decided?,
+                    };
+                    ends_with_add = decided.is_some();
+                    adds.extend(decided);
+                    ends_with_add
+                }
+                Some(Asked::Add(..)) => false,
+                Some(Asked::Free(owner, request)) => {
+                    ends_with_add = false;
+                    self.free(waiting, (owner, request), scope, builder)?
+                }
+            };
+            if is_served {
+                served += 1;
+                continue;
+            }
+            all_are_served = false;
+            if next.is_none() && !waiting.has_its_turn() && (!is_kept || hands_over) {
+                next = Some(waiting);
+            }
+        }
+        if !lacking.is_empty() {
+            return Err(Halt::Read(lacking));
+        }
+        if let Some(next) = next {
+            builder.effects.turn = Some(builder.nest(signal(&next.ticket)));
+        }
+        // Nobody waits any more, if nobody has come since the line was read.
+        if let (true, Some(last)) = (all_are_served, line.waiting.last()) {
+            let end = head.end_of_queue(&last.ticket.key);
+            match adds.last_mut() {
+                // Only if that one is served. A run that drops out is still in the queue.
+                Some(add) if ends_with_add => {
+                    add.end = Some(Position(add.txn.then.len()));
+                    add.txn.then.push(Op::Nested(Box::new(end)));
+                }
+                _ => {
+                    let end = builder.nest(end);
+                    builder.effects.ends.push(end);
+                }
+            }
+        }
+        for Add { txn, ticket, addresses, end } in adds {
+            let place = builder.nest(txn);
+            builder.effects.serves.push(Serving { place, ticket, addresses, end });
+        }
+        Ok(())
+    }
+
+    /// Clears stray bits, as many as fit, as long as nobody holds their addresses and none is cooling.
+    fn clear(&mut self, stray: &[NetworkAddress], builder: &mut Builder<'_>) {
+        for (network, address) in stray.iter().take(limits::REPAIR_BITS) {
+            let keys = [self.keys.ip(network, *address), self.keys.cooling(network, *address)];
+            if keys.iter().all(|key| self.snapshot.entry(key).is_none()) {
+                keys.into_iter().for_each(|key| builder.absent(key));
+                self.changes.clear(network, *address);
+            }
+        }
+    }
+
+    /// Asks for all that the frees of the line rely on, by what their runs have read.
+    fn read_for_frees(&self, line: &Line, scope: &Scope) -> Result<(), Halt> {
+        let frees = line.waiting.iter().filter_map(|waiting| match &waiting.asked {
+            Some(Asked::Free(owner, request)) if request.record.scope == scope.as_str() => {
+                Some((owner, request))
+            }
+            _ => None,
+        });
+        let mut keys = Vec::new();
+        for (owner, request) in frees.take(FREES) {
+            keys.extend([self.keys.owner(owner), self.keys.tombstone(owner)]);
+            keys.extend(free::index_keys(self.keys, owner, &request.record));
+            for (network, address) in request.record.reserved() {
+                keys.extend([self.keys.ip(network, address), self.keys.page(network, address.page())]);
+            }
+        }
+        require(self.snapshot, keys)
+    }
+
+    /// Frees what the owner of a waiting DEL holds; false if it is left for its own turn.
+    ///
+    /// All compares are those of the whole batch: where a reservation stays, its bit must not be cleared.
+    fn free(
+        &mut self,
+        waiting: &Waiting,
+        (owner, request): (&Owner, &FreeRequest),
+        scope: &Scope,
+        builder: &mut Builder<'_>,
+    ) -> Result<bool, Halt> {
+        let FreeRequest { start, machine, pod_uid, lease, .. } = request;
+        let (own, tombstone) = (self.keys.owner(owner), self.keys.tombstone(owner));
+        if !self.snapshot.knows(&own) || self.written.contains(&own) {
+            return Ok(false);
+        }
+        let (Some(entry), Ok(Some(record))) =
+            (self.snapshot.entry(&own), self.snapshot.record::<OwnerRecord>(&own))
+        else {
+            return Ok(false);
+        };
+        let caller = Caller { machine, pod_uid: pod_uid.as_ref() };
+        // The DEL has judged the record that it read. A later one may be of a later boot, which no start of an earlier
+        // one can be compared with.
+        let is_meant = record == request.record
+            && FreeGuard::OlderThan(start).admits(&record, entry.create_revision, entry.mod_revision);
+        let is_meant = is_meant && !record.has_cooldown();
+        let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
+        let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start));
+        let index = free::index_keys(self.keys, owner, &record);
+        let held = record.reserved().map(|(network, address)| self.keys.ip(network, address));
+        let keys: Vec<Bytes> = index.into_iter().chain(held).chain([own.clone()]).collect();
+        if !(is_meant && is_younger && caller.means(&record) && record.scope == scope.as_str())
+            || keys.iter().any(|key| self.written.contains(key))
+        {
+            return Ok(false);
+        }
+        builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
+        builder.unchanged(own.clone());
+        builder.delete(own.clone());
+        free::free_reservations(self.keys, owner, &record, builder, &mut self.changes);
+        free::free_index(self.keys, owner, &record, builder);
+        free::bury(self.keys, owner, start, LeaseId(*lease), builder)?;
+        builder.delete(waiting.ticket.key.clone());
+        builder.effects.removes.push(waiting.ticket.key.clone());
+        self.written.extend(keys);
+        Ok(true)
+    }
+
+    /// The transaction that serves one run; none if it is left for its own turn.
+    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Add>, Halt> {
+        let asked = &Resolved::of(ask, self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
+        // It has errors of its own.
+        if asked.refused_by_pools().is_some() {
+            return Ok(None);
+        }
+        // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
+        // of the same owner or pod.
+        let is_known = |key: &Bytes| self.written.contains(key) || self.snapshot.entry(key).is_some();
+        if asked.scope() != *scope || asked.own_keys(self.keys).iter().any(is_known) {
+            return Ok(None);
+        }
+        let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
+        let picks = match (Picking { asked, keys: self.keys, snapshot: &self.laid_over }).pick() {
+            Ok(Picked::Addresses(picks)) => picks,
+            // It has errors of its own.
+            Ok(Picked::Full { .. }) | Err(Halt::Refuse(_)) => return Ok(None),
+            Err(halt) => return Err(halt),
+        };
+        // A bit may be clear though its address is held, by a run that this batch frees.
+        if picks.all().any(|(network, address)| self.written.contains(&self.keys.ip(network, *address))) {
+            return Ok(None);
+        }
+        self.take(asked, &picks)?;
+        let record = asked.record(asked.held(&picks.taken));
+        let mut builder = Builder::new("serve", self.snapshot);
+        builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
+        builder.absent(tombstone);
+        builder.absent(own.clone());
+        asked.rely_on_pools(self.keys, &mut builder);
+        for (network, address) in picks.all() {
+            let key = self.keys.ip(network, *address);
+            builder.absent(key.clone());
+            builder.put(key, ask.reservation());
+        }
+        for key in free::index_keys(self.keys, &ask.owner, &record) {
+            builder.absent(key.clone());
+            builder.put(key, PodIndex::new(ask.owner.clone()).encode());
+        }
+        builder.put(own, record.encode());
+        builder.delete(waiting.ticket.key.clone());
+        let Ok(mut txn) = builder.finish() else { return Ok(None) };
+        // If a pool has changed, all that rely on it drop out. It may be large, so the first of them alone reads it.
+        txn.otherwise.retain(|op| match op {
+            Op::Get(key) if matches!(self.keys.parse(key), Ok(Key::Pool(_) | Key::PoolChanges)) => {
+                self.read_again.insert(key.clone())
+            }
+            _ => true,
+        });
+        let (ticket, addresses) = (waiting.ticket.key.clone(), picks.all().cloned().collect());
+        Ok(Some(Add { txn, ticket, addresses, end: None }))
+    }
+
+    /// Adds what all of them have written together.
+    pub(crate) fn finish(self, cursors: Cursors, builder: &mut Builder<'_>) {
+        self.changes.plan(self.keys, builder);
+        if cursors == Cursors::Kept {
+            return;
+        }
+        for (key, value) in self.cursors {
+            builder.unchanged(key.clone());
+            builder.put(key, value);
+        }
+    }
+}
+
+/// Gives a run its turn: its ticket is written again, which it watches. A ticket that is gone stays gone.
+fn signal(ticket: &Entry) -> Txn {
+    let lease = (ticket.lease != 0).then_some(LeaseId(ticket.lease));
+    Txn {
+        step: "signal",
+        compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
+        then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
+        ..Txn::default()
+    }
+}
+
+/// The next commit of a head that has its own answer; none if there is nobody to serve and nobody to give a turn to.
+///
+/// # Errors
+/// What must be read before.
+pub fn plan(
+    keys: &Keys,
+    seen: &Snapshot,
+    head: &Ticket,
+    scope: &Scope,
+    line: &Line,
+) -> Result<Option<Planned>, Vec<Op>> {
+    let try_one = |runs| -> Result<Option<Planned>, Halt> {
+        let mut builder = Builder::new("batch", seen);
+        require(seen, vec![keys.meta()])?;
+        builder.same_value(keys.meta());
+        let mut batch = Batch::new(keys, seen);
+        batch.clear(&line.stray, &mut builder);
+        batch.serve(line, head, scope, runs, &mut builder)?;
+        batch.finish(Cursors::Moved, &mut builder);
+        let is_idle = builder.is_idle();
+        builder.push(head.moves_queue());
+        let planned = builder.planned().map_err(Halt::read)?;
+        Ok((!is_idle).then_some(planned))
+    };
+    for runs in SIZES.into_iter().chain([NOBODY]) {
+        match try_one(runs) {
+            Ok(Some(planned)) if !planned.txn.fits_with_own_key() => {}
+            Ok(planned) => return Ok(planned),
+            Err(Halt::Read(ops)) => return Err(ops),
+            Err(Halt::Refuse(_)) => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! A commit's effects, as its plan knows them. Pure.
+//!
+//! An effect that depends on a transaction inside the commit names its place there, and the answer tells whether it has
+//! come about.
+
+use crate::keys::{Bytes, NetworkAddress};
+use crate::txn::{Found, Txn};
+
+/// A transaction that changes what is held, with its effects.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// The transaction.
+    pub txn: Txn,
+    /// Its effects if it is applied.
+    pub effects: Effects,
+}
+
+/// A commit's effects on other runs and on what its run knows, besides the result of its own change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// The tickets that it removes: that of its own run, and those of the DELs that it serves.
+    pub removes: Vec<Bytes>,
+    /// The ADDs that it serves.
+    pub serves: Vec<Serving>,
+    /// The place of the transaction that gives another run its turn. After such a commit its head stops.
+    pub turn: Option<Position>,
+    /// The places of the transactions that end the queue.
+    pub ends: Vec<Position>,
+    /// The record that it writes of the ranges that are asked for: the key and its value.
+    pub asked: Option<(Bytes, Vec<u8>)>,
+    /// It writes the first meta of the store.
+    pub founds: bool,
+    /// It puts the node's own key.
+    pub puts_own_key: bool,
+}
+
+/// An ADD that is served by a transaction inside a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serving {
+    /// The place of the transaction.
+    pub place: Position,
+    /// The ticket of the run.
+    pub ticket: Bytes,
+    /// The run's addresses. The commit sets their bits in any case.
+    pub addresses: Vec<NetworkAddress>,
+    /// The place, in that transaction, of the one that ends the queue.
+    pub end: Option<Position>,
+}
+
+/// The place of a transaction inside another one: its position among the operations of `then`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position(pub usize);
+
+impl Position {
+    /// Whether the transaction of this place was carried out. `found` is the answer to an applied one around it.
+    #[must_use]
+    pub fn is_carried_out(self, found: &[Found]) -> bool {
+        self.carried_out(found).is_some()
+    }
+
+    /// The answers inside, if it was carried out.
+    fn carried_out(self, found: &[Found]) -> Option<&[Found]> {
+        let reply = found.get(self.0)?.nested.as_ref()?;
+        reply.succeeded.then_some(&reply.found)
+    }
+}
+
+/// The effects that have come about, of a commit that was applied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// The tickets that are gone with it.
+    pub gone: Vec<Bytes>,
+    /// Addresses of runs that it could not serve any more. Their bits are set, and nobody holds them.
+    pub stray: Vec<NetworkAddress>,
+    /// Another run has got its turn: it was still there.
+    pub has_given_turn: bool,
+    /// The queue has ended: nobody had come since.
+    pub has_ended_queue: bool,
+}
+
+impl Effects {
+    /// The outcome, by the answer to the applied commit.
+    #[must_use]
+    pub fn outcome(&self, found: &[Found]) -> Outcome {
+        let mut outcome = Outcome {
+            gone: self.removes.clone(),
+            stray: Vec::new(),
+            has_given_turn: self.turn.is_some_and(|turn| turn.is_carried_out(found)),
+            has_ended_queue: self.ends.iter().any(|end| end.is_carried_out(found)),
+        };
+        for Serving { place, ticket, addresses, end } in &self.serves {
+            match place.carried_out(found) {
+                Some(inside) => {
+                    outcome.gone.push(ticket.clone());
+                    outcome.has_ended_queue |= end.is_some_and(|end| end.is_carried_out(inside));
+                }
+                None => outcome.stray.extend_from_slice(addresses),
+            }
+        }
+        outcome
+    }
+}

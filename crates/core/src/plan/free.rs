@@ -1,0 +1,637 @@
+//! Freeing all that one owner holds, as a pure change. `metes_engine::release` carries it out.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use super::change::{Change, Commit, Step};
+use super::effects::Planned;
+use crate::builder::{BitChanges, Builder};
+use crate::cooling::CoolingLeases;
+use crate::fence::Fence;
+use crate::keys::{Bytes, Keys, LeaseId, Scope};
+use crate::line::Line;
+use crate::pool::record::{
+    Caller, Cooling, Held, Owner, OwnerKind, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
+};
+use crate::pool::{Addr, NetworkName};
+use crate::request::TicketRecord;
+use crate::snapshot::{BadRecord, Snapshot};
+use crate::txn::{Compare, Entry, Op};
+
+/// Which record of an owner may be freed.
+#[derive(Debug, Clone, Copy)]
+pub enum FreeGuard<'a> {
+    /// A record that is older than this start (DEL, GC).
+    OlderThan(&'a RunStart),
+    /// A record of the run that began at `start`, or an older one.
+    ///
+    /// A DEL that was spooled before a reboot does not count for what was reserved since.
+    UpTo {
+        /// The start of the run.
+        start: &'a RunStart,
+        /// The present boot.
+        boot: &'a str,
+    },
+    /// The record that the run of this start made, if no other run has answered with it since.
+    Unanswered {
+        /// The start of the run.
+        start: &'a RunStart,
+        /// The present boot.
+        boot: &'a str,
+    },
+    /// The record of this mod revision (a person's release, the reconciler).
+    AsRead(i64),
+    /// The record of this mod revision of a hold, if its time is over (the reconciler).
+    Over(i64),
+}
+
+impl FreeGuard<'_> {
+    pub(crate) fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
+        match self {
+            FreeGuard::OlderThan(start) => start.is_after(record.start.as_ref()),
+            FreeGuard::UpTo { start, boot } => record.start.as_ref().is_none_or(|of_record| {
+                of_record == start
+                    || start.is_after(Some(of_record)) && (of_record.boot != boot || start.boot == boot)
+            }),
+            // A run that answers with a record writes it again.
+            FreeGuard::Unanswered { start, .. } => {
+                record.start.as_ref() == Some(start) && created == modified
+            }
+            FreeGuard::AsRead(revision) | FreeGuard::Over(revision) => revision == modified,
+        }
+    }
+}
+
+/// What freeing an owner came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Freed {
+    /// The owner held nothing.
+    Nothing,
+    /// The owner's record may not be freed: a younger run wrote it, or answered with it.
+    Younger,
+    /// This other machine wrote the owner's record.
+    Elsewhere(String),
+    /// All of this was freed.
+    Addresses(Vec<Held>),
+}
+
+/// One freeing of one owner.
+#[derive(Debug, Clone, Copy)]
+pub struct Free<'a> {
+    /// Whose addresses.
+    pub owner: &'a Owner,
+    /// Which record of it.
+    pub guard: FreeGuard<'a>,
+    /// Who asks. None if the machine does not matter (a person's release, the reconciler).
+    pub caller: Option<Caller<'a>>,
+    /// The start for the tombstone; none to leave no tombstone.
+    pub tombstone: Option<&'a RunStart>,
+    /// The owner under the names that its node had before. What it holds under one of them is freed, too.
+    pub former: &'a [Owner],
+}
+
+/// A free in one mode: what it decides.
+pub struct Freeing<'a> {
+    free: Free<'a>,
+    keys: &'a Keys,
+    mode: Mode,
+    /// What the owner held when its record was last read.
+    held: Vec<Held>,
+    /// Under which former names it held something then.
+    held_formerly: Vec<Owner>,
+    /// For what cools; none if nothing does.
+    leases: Option<&'a mut CoolingLeases>,
+    /// The owner's record as it was decoded last, and what it was decoded from: each step asks for it.
+    decoded: RefCell<Option<(Bytes, Rc<OwnerRecord>)>>,
+}
+
+impl Change for Freeing<'_> {
+    type Done = Freed;
+    type Refused = BadRecord;
+
+    fn owner(&self) -> &Owner {
+        self.free.owner
+    }
+
+    /// The queue that the record names, if pages are to be written. A scope that does not decode counts as none.
+    fn scope(&self, seen: &Snapshot) -> Option<Scope> {
+        let record = self.record(seen).ok()?.ok()?;
+        let clears_bits = record.reserved().count() > self.cooling_of(&record).count();
+        Scope::stored(&record.scope).ok().filter(|_| self.mode == Mode::Whole && clears_bits)
+    }
+
+    fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
+        let record = self.record(seen).ok()?.ok()?;
+        let cooldowns = self.cooling_of(&record).map(|(.., cooldown_s)| cooldown_s).collect();
+        Some((cooldowns, self.leases.as_deref_mut()?))
+    }
+
+    fn forget_leases(&mut self) {
+        if let Some(leases) = &mut self.leases {
+            leases.forget();
+        }
+    }
+
+    fn learn(&mut self, seen: &Snapshot) {
+        if let Ok(Ok(record)) = self.record(seen) {
+            self.held.clone_from(&record.addresses);
+        }
+        let is_held = |owner: &&Owner| {
+            let record = seen.record::<OwnerRecord>(&self.keys.owner(owner)).ok().flatten();
+            record.is_some_and(|record| self.free.caller.is_none_or(|caller| caller.means(&record)))
+        };
+        for owner in self.free.former.iter().filter(is_held) {
+            if !self.held_formerly.contains(owner) {
+                self.held_formerly.push(owner.clone());
+            }
+        }
+    }
+
+    /// Only a DEL asks others.
+    fn ticket(&self, seen: &Snapshot, _epoch: u64, tombstones: LeaseId) -> TicketRecord {
+        let Free { owner, guard, caller, tombstone, .. } = self.free;
+        match (guard, caller, tombstone, self.record(seen)) {
+            // A head has no lease for what cools.
+            (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record)))
+                if !record.has_cooldown() =>
+            {
+                TicketRecord::freeing(owner, start, caller, tombstones, record.as_ref().clone())
+            }
+            _ => TicketRecord::of(owner.clone()),
+        }
+    }
+
+    fn proof(&self) -> Bytes {
+        self.keys.tombstone(self.free.owner)
+    }
+
+    /// Its own tombstone says it: whoever puts that frees what it is for.
+    fn served(&self, found: &Entry) -> Option<Freed> {
+        let tombstone = Tombstone::decode(&found.value).ok()?;
+        let is_own = self.free.tombstone == Some(&tombstone.start) && !self.held.is_empty();
+        is_own.then(|| Freed::Addresses(self.held.clone()))
+    }
+
+    fn done_by_batch(&self) -> Option<Freed> {
+        let asks = matches!(self.free.guard, FreeGuard::OlderThan(_)) && self.free.tombstone.is_some();
+        let is_servable = !self.held.is_empty() && self.held.iter().all(|held| held.cooldown_s == 0);
+        (asks && is_servable).then(|| Freed::Addresses(self.held.clone()))
+    }
+
+    /// All keys that freeing the record relies on, as far as they are known.
+    fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
+        let mut keys = self.base_keys();
+        let record = match self.record(seen) {
+            Ok(Ok(record)) if self.mode == Mode::Whole => record,
+            _ => return keys,
+        };
+        for (network, address) in record.reserved() {
+            keys.push(self.keys.ip(network, address));
+            keys.push(self.keys.page(network, address.page()));
+        }
+        keys.extend(index_keys(self.keys, self.free.owner, &record));
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<Freed>, BadRecord> {
+        let base = self.base_keys();
+        if !base.iter().all(|key| seen.knows(key)) {
+            return Ok(Step::read(base));
+        }
+        let owner = self.free.owner;
+        let record = match self.record(seen)? {
+            Ok(record) => record,
+            Err(stays) => return self.bury(seen, fence, stays),
+        };
+        let freed = Freeable { owner, record: &record, leases: self.leases.as_deref() };
+        let mut planned = transaction(self.keys, seen, freed, self.tombstone(seen), fence, self.mode)?;
+        if let (Some(key), Ok(Planned { txn, .. })) = (self.hold_key(), &mut planned) {
+            match self.free.guard {
+                FreeGuard::Over(_) => {
+                    txn.compares.push(Compare::Create(key.clone(), 0));
+                    txn.otherwise.push(Op::Get(key));
+                }
+                _ => txn.then.push(Op::Delete(key)),
+            }
+        }
+        Ok(self.commit(planned, Freed::Addresses(record.addresses.clone())))
+    }
+}
+
+impl<'a> Freeing<'a> {
+    /// The change that frees in this mode. Without leases nothing cools.
+    #[must_use]
+    pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode, leases: Option<&'a mut CoolingLeases>) -> Self {
+        let (held, held_formerly, decoded) = Default::default();
+        Self { free, keys, mode, held, held_formerly, leases, decoded }
+    }
+
+    /// The owner under each former name of its node under which it holds something, as far as that was read.
+    #[must_use]
+    pub fn held_formerly(&self) -> &[Owner] {
+        &self.held_formerly
+    }
+
+    /// The addresses of a record that cool when it is freed.
+    fn cooling_of<'r>(
+        &self,
+        record: &'r OwnerRecord,
+    ) -> impl Iterator<Item = (&'r NetworkName, Addr, u32)> + use<'r> {
+        let cools = self.leases.is_some();
+        record.cooling().filter(move |_| cools)
+    }
+
+    fn base_keys(&self) -> Vec<Bytes> {
+        let base = [self.keys.owner(self.free.owner), self.keys.tombstone(self.free.owner)];
+        let former = self.free.former.iter().map(|owner| self.keys.owner(owner));
+        base.into_iter().chain(self.hold_key()).chain(former).collect()
+    }
+
+    /// The owner's record as read, if it is one that may be freed.
+    fn record(&self, seen: &Snapshot) -> Result<Result<Rc<OwnerRecord>, Freed>, BadRecord> {
+        let key = self.keys.owner(self.free.owner);
+        let (Some(entry), Some(record)) = (seen.entry(&key), self.decoded(seen, &key)?) else {
+            return Ok(Err(Freed::Nothing));
+        };
+        if self.free.caller.is_some_and(|caller| !caller.means(&record)) {
+            return Ok(Err(Freed::Elsewhere(record.machine.clone())));
+        }
+        let is_meant = self.free.guard.admits(&record, entry.create_revision, entry.mod_revision);
+        let lasts = matches!(self.free.guard, FreeGuard::Over(_))
+            && self.hold_key().is_some_and(|key| seen.entry(&key).is_some());
+        Ok(if is_meant && !lasts { Ok(record) } else { Err(Freed::Younger) })
+    }
+
+    /// The owner's record under `key`, decoded once for each value.
+    fn decoded(&self, seen: &Snapshot, key: &[u8]) -> Result<Option<Rc<OwnerRecord>>, BadRecord> {
+        let Some(entry) = seen.entry(key) else { return Ok(None) };
+        let mut decoded = self.decoded.borrow_mut();
+        if let Some((_, record)) = decoded.as_ref().filter(|(value, _)| *value == entry.value) {
+            return Ok(Some(record.clone()));
+        }
+        let record = seen.record::<OwnerRecord>(key)?.map(Rc::new);
+        *decoded = record.clone().map(|record| (entry.value.clone(), record));
+        Ok(record)
+    }
+
+    /// The key that exists as long as the time of the hold is not over, if this frees a hold.
+    fn hold_key(&self) -> Option<Bytes> {
+        match self.free.owner.kind() {
+            OwnerKind::Aside(network, address) => Some(self.keys.hold(&network, address)),
+            OwnerKind::Container(_) | OwnerKind::Unknown => None,
+        }
+    }
+
+    /// The start for the tombstone. Where this frees for a run of an earlier boot, a tombstone of the present boot is
+    /// enough and stays: it was put after every run of an earlier boot had read. One of an earlier boot may have been
+    /// read by the ADD that is to be stopped.
+    fn tombstone(&self, seen: &Snapshot) -> Option<&RunStart> {
+        let is_enough = |standing: &Tombstone| match self.free.guard {
+            FreeGuard::UpTo { start, boot } | FreeGuard::Unanswered { start, boot } => {
+                start.boot != boot && standing.start.boot == boot
+            }
+            FreeGuard::OlderThan(_) | FreeGuard::AsRead(_) | FreeGuard::Over(_) => false,
+        };
+        let standing = seen.record::<Tombstone>(&self.keys.tombstone(self.free.owner)).ok().flatten();
+        self.free.tombstone.filter(|_| !standing.is_some_and(|standing| is_enough(&standing)))
+    }
+
+    /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
+    fn bury(&self, seen: &Snapshot, fence: &Fence, stays: Freed) -> Result<Step<Freed>, BadRecord> {
+        let owner = self.free.owner;
+        // A tombstone is needed also where a younger run of the container holds something: others may free that, and
+        // then an older run, which still waits, could be served.
+        let (Some(start), Some(lease)) = (self.tombstone(seen), fence.lease()) else {
+            return Ok(Step::Done(stays));
+        };
+        let mut builder = Builder::new("bury", seen);
+        builder.unchanged(self.keys.owner(owner));
+        bury(self.keys, owner, start, lease, &mut builder)?;
+        Ok(self.commit(builder.planned(), stays))
+    }
+
+    fn commit(&self, planned: Result<Planned, Vec<Bytes>>, done: Freed) -> Step<Freed> {
+        match planned {
+            Ok(planned) => Step::Commit(Commit::new(planned, Some(done), self.keys.owner(self.free.owner))),
+            Err(missing) => Step::read(missing),
+        }
+    }
+}
+
+/// How much of a free is done in its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Everything.
+    Whole,
+    /// Everything, as one step of an ADD that goes on afterwards.
+    First,
+    /// Everything but pages; stray bits are left.
+    Quick,
+    /// Only deletes, which etcd takes even when it is out of space.
+    DeleteOnly,
+}
+
+impl Mode {
+    fn step(self) -> &'static str {
+        match self {
+            Mode::Whole => "free",
+            Mode::First => "free-first",
+            Mode::Quick => "free-quick",
+            Mode::DeleteOnly => "free-delete-only",
+        }
+    }
+
+    fn clears_bits(self) -> bool {
+        match self {
+            Mode::Whole | Mode::First => true,
+            Mode::Quick | Mode::DeleteOnly => false,
+        }
+    }
+}
+
+/// What one transaction frees.
+#[derive(Clone, Copy)]
+pub struct Freeable<'a> {
+    /// Whose addresses.
+    pub owner: &'a Owner,
+    /// Its record.
+    pub record: &'a OwnerRecord,
+    /// The leases for what cools; none if nothing does.
+    pub leases: Option<&'a CoolingLeases>,
+}
+
+/// Frees all that an owner holds, behind `fence`.
+///
+/// Compares the mod revisions of the owner record and of each reservation. It does not touch a reservation that names
+/// another owner. The caller judges whether the record may be freed. `tombstone` is put on the fence's lease, unless
+/// there is a younger one.
+///
+/// # Errors
+/// [`BadRecord`] if the owner's tombstone does not decode.
+pub fn transaction(
+    keys: &Keys,
+    snapshot: &Snapshot,
+    freed: Freeable<'_>,
+    tombstone: Option<&RunStart>,
+    fence: &Fence,
+    mode: Mode,
+) -> Result<Result<Planned, Vec<Bytes>>, BadRecord> {
+    let Freeable { owner, record, leases } = freed;
+    let mut builder = Builder::new(mode.step(), snapshot);
+    fence.guard(&mut builder);
+    let own = keys.owner(owner);
+    builder.unchanged(own.clone());
+    builder.delete(own);
+    let mut changes = BitChanges::default();
+    free_reservations(keys, owner, record, &mut builder, &mut changes);
+    free_index(keys, owner, record, &mut builder);
+    if let Some(leases) = leases {
+        cool(keys, record, leases, &mut builder, &mut changes);
+    }
+    if mode.clears_bits() {
+        changes.plan(keys, &mut builder);
+    }
+    if let (Some(start), Some(lease)) = (tombstone, fence.lease()) {
+        bury(keys, owner, start, lease, &mut builder)?;
+    }
+    Ok(builder.planned())
+}
+
+/// The reservations of a record, with their bits: those that name `owner` are deleted.
+///
+/// The bit of an address that is not reserved stays: another record may list the address, too. If none does, an audit
+/// takes it for a stray one.
+pub fn free_reservations(
+    keys: &Keys,
+    owner: &Owner,
+    record: &OwnerRecord,
+    builder: &mut Builder<'_>,
+    changes: &mut BitChanges,
+) {
+    for (network, address) in record.reserved() {
+        let key = keys.ip(network, address);
+        builder.unchanged(key.clone());
+        match builder.seen().record::<Reservation>(&key) {
+            Ok(Some(reservation)) if reservation.owner == *owner => {
+                builder.delete(key);
+                changes.clear(network, address);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
+
+/// The addresses of a record that are freed and have a cooldown keep their bits, and each gets a key that says so.
+fn cool(
+    keys: &Keys,
+    record: &OwnerRecord,
+    leases: &CoolingLeases,
+    builder: &mut Builder<'_>,
+    changes: &mut BitChanges,
+) {
+    for (network, address, cooldown_s) in record.cooling() {
+        if let (true, Some(lease)) = (changes.keeps(network, address), leases.get(cooldown_s)) {
+            builder.put_on(keys.cooling(network, address), Cooling::new(cooldown_s).encode(), lease);
+        }
+    }
+}
+
+/// The index entries of a record: those that name `owner` are deleted.
+pub fn free_index(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mut Builder<'_>) {
+    for key in index_keys(keys, owner, record) {
+        builder.unchanged(key.clone());
+        if matches!(builder.seen().record::<PodIndex>(&key), Ok(Some(index)) if index.owner == *owner) {
+            builder.delete(key);
+        }
+    }
+}
+
+/// The index entries of a record.
+pub fn index_keys(keys: &Keys, owner: &Owner, record: &OwnerRecord) -> Vec<Bytes> {
+    let Some(uid) = &record.labels.pod.uid else { return Vec::new() };
+    let key = |network| keys.pod(owner.cluster.as_ref(), uid, &owner.ifname, network);
+    networks(record).into_iter().map(key).collect()
+}
+
+/// Whether the pod index names another owner in every network in which an owner holds an address: a younger sandbox of
+/// its pod has addresses of its own. An entry that does not decode, or is not in the snapshot, names nobody.
+#[must_use]
+pub fn is_replaced(keys: &Keys, owner: &Owner, record: &OwnerRecord, index: &Snapshot) -> bool {
+    let names_another = |key: &Bytes| match index.record::<PodIndex>(key) {
+        Ok(Some(index)) => index.owner != *owner,
+        Ok(None) | Err(_) => false,
+    };
+    let entries = index_keys(keys, owner, record);
+    !entries.is_empty() && entries.iter().all(names_another)
+}
+
+/// The networks that a record's addresses are reserved in, each once.
+#[must_use]
+pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
+    record.addresses.iter().filter_map(|held| held.network.as_ref()).collect()
+}
+
+/// Puts a tombstone on `lease`, unless there is a younger one.
+///
+/// # Errors
+/// [`BadRecord`] if the present one does not decode.
+pub fn bury(
+    keys: &Keys,
+    owner: &Owner,
+    start: &RunStart,
+    lease: LeaseId,
+    builder: &mut Builder<'_>,
+) -> Result<(), BadRecord> {
+    let key = keys.tombstone(owner);
+    builder.unchanged(key.clone());
+    let standing = builder.seen().record::<Tombstone>(&key)?;
+    if start.is_after(standing.as_ref().map(|tombstone| &tombstone.start)) {
+        builder.put_on(key, Tombstone::new(start.clone()).encode(), lease);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use crate::pool::Bits;
+    use crate::pool::record::Labels;
+
+    #[test]
+    fn only_the_record_that_was_meant_is_freed() {
+        let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
+        let record = |start| OwnerRecord::new(Vec::new(), start, "-".into(), Labels::default());
+        let now = start("b", 10);
+        let before_boot = start("a", 50);
+        let older = FreeGuard::OlderThan(&now);
+        let spooled = FreeGuard::UpTo { start: &now, boot: "b" };
+        let spooled_before = FreeGuard::UpTo { start: &before_boot, boot: "b" };
+        let unanswered = FreeGuard::Unanswered { start: &now, boot: "b" };
+        for (which, of, admitted) in [
+            (older, None, true),
+            (older, Some(start("b", 9)), true),
+            (older, Some(start("b", 10)), false),
+            (older, Some(start("b", 11)), false),
+            (older, Some(start("a", 99)), true),
+            (spooled, Some(start("b", 10)), true),
+            (spooled, Some(start("b", 11)), false),
+            (spooled, Some(start("a", 99)), true),
+            // It was spooled before a reboot, so it does not count for what was reserved since.
+            (spooled_before, None, true),
+            (spooled_before, Some(start("a", 50)), true),
+            (spooled_before, Some(start("a", 51)), false),
+            (spooled_before, Some(start("b", 1)), false),
+            (unanswered, Some(start("b", 10)), true),
+            (unanswered, Some(start("b", 9)), false),
+            (unanswered, None, false),
+            (FreeGuard::AsRead(7), Some(start("b", 1)), true),
+            (FreeGuard::AsRead(8), Some(start("b", 1)), false),
+        ] {
+            assert_eq!(which.admits(&record(of.clone()), 7, 7), admitted, "{which:?} {of:?}");
+        }
+        assert!(!unanswered.admits(&record(Some(now.clone())), 6, 7), "another run has answered with it");
+    }
+
+    /// An older ADD may still be in the queue, and others may free the younger record, which stands in its way.
+    #[test]
+    fn a_del_that_finds_a_younger_record_leaves_its_tombstone() {
+        let start = |ns| RunStart { boot: "b".into(), ns };
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let keys = Keys::new("/m/");
+        let mut store = Memory::default();
+        let record = OwnerRecord::new(Vec::new(), Some(start(11)), "-".into(), Labels::default());
+        store.put(keys.owner(&owner), record.encode());
+        let now = start(10);
+        let free = Free {
+            owner: &owner,
+            guard: FreeGuard::OlderThan(&now),
+            caller: None,
+            tombstone: Some(&now),
+            former: &[],
+        };
+        let change = Freeing::new(free, &keys, Mode::Whole, None);
+        let mut seen = Snapshot::default();
+        store.read(&change.reads(&seen), &mut seen);
+        let fence = Fence::Lease { key: b"/m/v1/fence/n".to_vec(), lease: LeaseId(7) };
+        let Ok(Step::Commit(commit)) = change.plan(&seen, &fence, &Line::default()) else {
+            panic!("nothing is written")
+        };
+        assert_eq!(commit.done, Some(Freed::Younger));
+        assert!(store.apply(&commit.txn).succeeded);
+        let mut after = Snapshot::default();
+        store.read(&[keys.tombstone(&owner), keys.owner(&owner)], &mut after);
+        let tombstone = after.record::<Tombstone>(&keys.tombstone(&owner)).expect("it decodes");
+        assert_eq!(tombstone, Some(Tombstone::new(now.clone())));
+        assert!(after.entry(&keys.owner(&owner)).is_some(), "the younger record stays");
+    }
+
+    /// An ADD has planned beside the tombstone of an earlier DEL. Its commit is held back, the DEL that was meant for
+    /// it is spooled, and the host boots anew.
+    #[test]
+    fn a_spooled_del_of_an_earlier_boot_replaces_all_tombstones_but_those_of_the_present_one() {
+        let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let (keys, spooled) = (Keys::new("/m/"), start("a", 30));
+        let (of, boot) = (&spooled, "b");
+        let guards = [FreeGuard::UpTo { start: of, boot }, FreeGuard::Unanswered { start: of, boot }];
+        let rows = [
+            (None, true),
+            (Some(start("a", 10)), true),
+            (Some(start("z", 99)), true),
+            (Some(start("a", 30)), false),
+            (Some(start("b", 1)), false),
+        ];
+        for (guard, (standing, is_put)) in
+            guards.iter().flat_map(|guard| rows.iter().map(move |row| (*guard, row)))
+        {
+            let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&spooled), former: &[] };
+            let change = Freeing::new(free, &keys, Mode::Whole, None);
+            let (mut store, mut seen) = (Memory::default(), Snapshot::default());
+            if let Some(standing) = standing {
+                store.put(keys.tombstone(&owner), Tombstone::new(standing.clone()).encode());
+            }
+            store.read(&change.reads(&seen), &mut seen);
+            let fence = Fence::Unfenced { lease: Some(LeaseId(7)) };
+            let puts = match change.plan(&seen, &fence, &Line::default()).expect("it decodes") {
+                Step::Commit(commit) => commit.txn.then.iter().any(|op| matches!(op, Op::Put(..))),
+                step => !matches!(step, Step::Done(Freed::Nothing)),
+            };
+            assert_eq!(puts, *is_put, "{guard:?} {standing:?}");
+        }
+    }
+
+    /// With its bit cleared, the next ADD would give the address although the other container may use it.
+    #[test]
+    fn an_address_that_two_records_list_and_nobody_has_reserved_keeps_its_bit() {
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let keys = Keys::new("/m/");
+        let network = NetworkName::default();
+        let [own, listed] = [1, 2].map(|last| std::net::Ipv4Addr::new(10, 0, 0, last).into());
+        let held = [own, listed].map(|address| Held::new(address, Some(network.clone()))).to_vec();
+        let mut store = Memory::default();
+        let record = OwnerRecord::new(held, None, "-".into(), Labels::default());
+        store.put(keys.owner(&owner), record.encode());
+        let reservation = Reservation::new(owner.clone(), Labels::default(), String::new());
+        store.put(keys.ip(&network, own.into()), reservation.encode());
+        let mut bits = Bits::empty();
+        [1, 2].into_iter().for_each(|bit| bits.set(bit));
+        let page = keys.page(&network, Addr::from(own).page());
+        store.put(page.clone(), bits.to_bytes());
+        let free =
+            Free { owner: &owner, guard: FreeGuard::AsRead(1), caller: None, tombstone: None, former: &[] };
+        let change = Freeing::new(free, &keys, Mode::Whole, None);
+        let mut seen = Snapshot::default();
+        for _ in 0..2 {
+            store.read(&change.reads(&seen), &mut seen);
+        }
+        let step = change.plan(&seen, &Fence::Unfenced { lease: None }, &Line::default());
+        let Ok(Step::Commit(commit)) = step else { panic!("nothing is written") };
+        assert!(store.apply(&commit.txn).succeeded);
+        bits.clear(1);
+        assert_eq!(store.get(&page).map(|entry| entry.value.clone()), Some(bits.to_bytes()));
+    }
+}

@@ -1,0 +1,21 @@
+//! The plan of each change: its next step, from a snapshot.
+//!
+//! - [`change`]: a change, as the engine carries it out. [`allot`] (ADD), [`free`] and [`hold`] are three.
+//! - [`first`]: a commit that is sent as the first request. [`batch`]: one commit for many runs of a queue.
+//! - [`ask`], [`pools`]: the request of an ADD, and its pools. [`pool_change`]: an operator's change of a pool.
+
+pub mod allot;
+pub mod ask;
+pub mod batch;
+pub mod change;
+pub mod effects;
+pub mod first;
+pub mod free;
+pub mod hold;
+pub mod known_pool;
+pub mod pick;
+pub mod pool_change;
+pub mod pools;
+pub mod refused;
+pub mod resolved;
+pub mod source;

@@ -1,0 +1,97 @@
+//! Why an ADD ends without an address, and why a decision cannot go on. Pure.
+
+use std::fmt;
+
+use super::pools::PoolRefused;
+use crate::keys::{Bytes, Keys, NetworkAddress};
+use crate::meta::OutOfService;
+use crate::pool::choose::Refusal;
+use crate::pool::record::{Held, Owner, Reservation};
+use crate::pool::{Addr, NetworkName};
+use crate::snapshot::{BadRecord, Snapshot};
+use crate::txn::Op;
+
+/// Why an ADD ends without an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// A DEL of this owner began after this ADD.
+    Deleted,
+    /// A younger owner of the same interface of the same pod exists.
+    Outlived(Owner),
+    /// Another machine holds addresses under the names of this owner.
+    OtherMachine(Box<OtherMachine>),
+    /// The owner holds addresses that the configuration does not describe.
+    Unfit(Vec<Held>),
+    /// Its pools give no address.
+    Pool(PoolRefused),
+    /// A requested address cannot be had.
+    Address(Addr, NetworkName, Refusal),
+    /// A requested address is set aside, with this note.
+    SetAside(Addr, NetworkName, String),
+    /// A requested address was freed a short while ago.
+    Cooling(Addr, NetworkName),
+    /// The store hands out nothing.
+    OutOfService(OutOfService),
+    /// A record does not decode.
+    Bad(BadRecord),
+    /// Records contradict each other.
+    Contradiction(String),
+}
+
+impl Refused {
+    /// A requested address cannot be had. If it is taken, what was read of it may say that it is set aside.
+    pub(crate) fn address(
+        (network, address): NetworkAddress,
+        why: Refusal,
+        keys: &Keys,
+        seen: &Snapshot,
+    ) -> Self {
+        let held = seen.record::<Reservation>(&keys.ip(&network, address)).ok().flatten();
+        match held.and_then(|held| held.hold).filter(|_| why == Refusal::Taken) {
+            Some(hold) => Refused::SetAside(address, network, hold.note),
+            None => Refused::Address(address, network, why),
+        }
+    }
+}
+
+/// A machine that holds addresses under an owner's names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherMachine {
+    /// The owner.
+    pub owner: Owner,
+    /// The machine that holds them.
+    pub theirs: String,
+    /// The machine of this run.
+    pub ours: String,
+}
+
+impl fmt::Display for OtherMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { owner, theirs, ours } = self;
+        write!(f, "machine {theirs} holds addresses as {owner}, and this is machine {ours}")
+    }
+}
+
+/// Why a decision cannot go on: it must read something, or it refuses.
+pub(crate) enum Halt {
+    Read(Vec<Op>),
+    Refuse(Refused),
+}
+
+impl Halt {
+    pub(crate) fn read(keys: Vec<Bytes>) -> Self {
+        Halt::Read(keys.into_iter().map(Op::Get).collect())
+    }
+}
+
+impl From<BadRecord> for Halt {
+    fn from(bad: BadRecord) -> Self {
+        Halt::Refuse(Refused::Bad(bad))
+    }
+}
+
+/// Asks for the keys that were not read yet.
+pub(crate) fn require(snapshot: &Snapshot, keys: Vec<Bytes>) -> Result<(), Halt> {
+    let missing: Vec<Bytes> = keys.into_iter().filter(|key| !snapshot.knows(key)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(Halt::read(missing)) }
+}

@@ -1,0 +1,251 @@
+//! What a ticket carries to the run at the head of its queue: who waits, and all that deciding for it takes.
+//!
+//! The run at the head decides for the runs behind it by the same pure function by which it decides for itself. A
+//! request has a version of its own, and a reader refuses fields that it does not know. So a head never decides on a
+//! part of what a newer program asks for. It leaves such a run to its own turn.
+
+use serde::{Deserialize, Serialize};
+
+use super::keys::LeaseId;
+use crate::limits;
+use crate::plan::ask::{Ask, RunStamp};
+use crate::pool::choose::Order;
+use crate::pool::cooldown::{Cooldown, CooldownTime};
+use crate::pool::definition::is_default;
+use crate::pool::names::PodUid;
+use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION};
+use crate::pool::{PoolsWanted, RangeSet, RangesWanted, Wanted};
+
+/// The version of the requests that this program writes and decides.
+const REQUEST_VERSION: u32 = 1;
+
+/// `v1/ticket/<scope>/<id>`: who waits, and for what.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TicketRecord {
+    v: u32,
+    /// For whom.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// An [`AddRequest`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    add: Option<serde_json::Value>,
+    /// A [`FreeRequest`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    free: Option<serde_json::Value>,
+}
+
+impl Record for TicketRecord {
+    const KIND: &'static str = "ticket";
+}
+
+/// The parts of an [`Ask`] that the owner does not say.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AddRequest {
+    v: u32,
+    /// The epoch that the run knows. A ticket that came back with a restored store names an earlier one.
+    epoch: u64,
+    /// Its ranges; none if it asks pools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    sets: Vec<RangeSet>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pools: Option<PoolsWanted>,
+    order: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    statics: Vec<Held>,
+    /// For how many seconds the addresses of its ranges rest.
+    #[serde(default, skip_serializing_if = "is_default")]
+    cooldown_s: u32,
+    start: RunStart,
+    machine: String,
+    labels: Labels,
+    at: String,
+}
+
+/// What one DEL asks the run at the head for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FreeRequest {
+    v: u32,
+    /// The start of the DEL.
+    pub start: RunStart,
+    /// The machine of the DEL.
+    pub machine: String,
+    /// The pod's UID, if the DEL knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<PodUid>,
+    /// The lease for its tombstone, which outlives that of its ticket.
+    pub lease: i64,
+    /// The owner's record as the DEL has read it: what the head has to read.
+    pub record: OwnerRecord,
+}
+
+/// What a run asks the one at the head for.
+#[derive(Debug, Clone)]
+pub enum Asked {
+    /// Addresses. The epoch is that of the store which the run knows.
+    Add(Box<Ask>, u64),
+    /// To free what its owner holds.
+    Free(Owner, Box<FreeRequest>),
+}
+
+impl TicketRecord {
+    /// The ticket of a run that nobody else can serve.
+    #[must_use]
+    pub fn of(owner: Owner) -> Self {
+        Self { v: VERSION, owner, add: None, free: None }
+    }
+
+    /// The ticket of an ADD. Without a request if another run cannot decide it: it asks for one address by name, which
+    /// has errors of its own, or it is too large.
+    #[must_use]
+    pub fn asking(ask: &Ask, epoch: u64) -> Self {
+        let bare = Self::of(ask.owner.clone());
+        let names_one = |ranges: &RangesWanted| {
+            let is_reserved = |held: &Held| held.network.is_some();
+            ranges.requests.iter().any(Option::is_some) || ranges.statics.iter().any(is_reserved)
+        };
+        let (ranges, pools) = match &ask.wanted {
+            Wanted::Ranges(ranges) if ranges.sets.is_empty() || names_one(ranges) => return bare,
+            Wanted::Pools(pools) if !pools.is_servable() => return bare,
+            Wanted::Ranges(ranges) => (ranges.clone(), None),
+            Wanted::Pools(pools) => (RangesWanted::lowest_of(Vec::new()), Some(pools.clone())),
+        };
+        let RangesWanted { sets, requests: _, statics, order, cooldown } = ranges;
+        let RunStamp { start, machine, created_at, .. } = &ask.stamp;
+        let request = AddRequest {
+            v: REQUEST_VERSION,
+            epoch,
+            sets,
+            pools,
+            order: order.name().to_owned(),
+            statics,
+            cooldown_s: cooldown.time.seconds(),
+            start: start.clone(),
+            machine: machine.clone(),
+            labels: ask.labels.clone(),
+            at: created_at.clone(),
+        };
+        Self { add: serde_json::to_value(request).ok(), ..bare }.or_bare()
+    }
+
+    /// The ticket of a DEL that began at `start`, and whose tombstone goes on `lease`. `record` is what it has read.
+    #[must_use]
+    pub fn freeing(
+        owner: &Owner,
+        start: &RunStart,
+        caller: Caller<'_>,
+        lease: LeaseId,
+        record: OwnerRecord,
+    ) -> Self {
+        let request = FreeRequest {
+            v: REQUEST_VERSION,
+            start: start.clone(),
+            machine: caller.machine.to_owned(),
+            pod_uid: caller.pod_uid.cloned(),
+            lease: lease.0,
+            record,
+        };
+        Self { free: serde_json::to_value(request).ok(), ..Self::of(owner.clone()) }.or_bare()
+    }
+
+    /// Without a request if that is too large.
+    fn or_bare(self) -> Self {
+        if self.encode().len() <= limits::TICKET_BYTES { self } else { Self::of(self.owner) }
+    }
+
+    /// Whether another run may reserve something for this one.
+    #[must_use]
+    pub fn asks_for_addresses(&self) -> bool {
+        self.add.is_some()
+    }
+
+    /// What the run asks for; none if only the run itself can decide.
+    #[must_use]
+    pub fn asked(self) -> Option<Asked> {
+        if let Some(free) = self.free {
+            let request: FreeRequest = serde_json::from_value(free).ok()?;
+            let is_known = request.v == REQUEST_VERSION && request.lease > 0;
+            return is_known.then(|| Asked::Free(self.owner, Box::new(request)));
+        }
+        let AddRequest { v, epoch, sets, pools, order, statics, cooldown_s, start, machine, labels, at } =
+            serde_json::from_value(self.add?).ok()?;
+        if v != REQUEST_VERSION {
+            return None;
+        }
+        // What it does if the range is full is for the run itself.
+        let cooldown = Cooldown { time: CooldownTime::of_seconds(cooldown_s), ..Cooldown::default() };
+        let order = Order::named(&order)?;
+        let wanted = match pools {
+            Some(pools) if pools.is_servable() && sets.is_empty() && statics.is_empty() => pools.into(),
+            Some(_) => return None,
+            None => {
+                let requests = vec![None; sets.len()];
+                Wanted::Ranges(RangesWanted { sets, requests, statics, order, cooldown })
+            }
+        };
+        // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
+        let store_id = String::new();
+        let stamp = RunStamp { start, machine, store_id, created_at: at };
+        let ask = Ask::new(self.owner, labels, wanted, stamp);
+        Some(Asked::Add(Box::new(ask), epoch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::range::fixtures::{cidr, host_local, set};
+
+    fn ask() -> Ask {
+        let v4 = host_local("10.0.0.0/24").to("10.0.0.200").exclude(&["10.0.0.16/28"]).network("blue");
+        let v6 = cidr("fd00::/64").bounds("fd00::1", "fd00::ffff").network("blue");
+        let sets = vec![set([v4]), set([v6])];
+        let wanted = RangesWanted { order: Order::Spread, ..RangesWanted::lowest_of(sets) };
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let stamp = RunStamp {
+            start: RunStart { boot: "b".into(), ns: 5 },
+            machine: "m".into(),
+            store_id: "s".into(),
+            created_at: "2026-01-01T00:00:00Z".into(),
+        };
+        Ask::new(owner, Labels::default(), wanted, stamp)
+    }
+
+    #[test]
+    fn a_request_comes_back_as_it_was_asked() {
+        let mut ask = ask();
+        let stored = TicketRecord::asking(&ask, 3).encode();
+        let asked = TicketRecord::decode(&stored).expect("decodes").asked();
+        let Some(Asked::Add(mut asked, 3)) = asked else { panic!("another request: {asked:?}") };
+        assert_eq!(asked.ranges().sets, ask.ranges().sets);
+        assert_eq!(asked.ranges().order, ask.ranges().order);
+        assert_eq!((asked.owner, asked.node_seed), (ask.owner, ask.node_seed));
+        assert_eq!(asked.stamp.start, ask.stamp.start);
+    }
+
+    #[test]
+    fn what_a_head_does_not_know_it_leaves_alone() {
+        let stored = String::from_utf8(TicketRecord::asking(&ask(), 1).encode()).expect("JSON");
+        for (from, to) in [
+            (r#""add":{"at""#, r#""add":{"sticky":true,"at""#),
+            (r#","v":1}}"#, r#","v":2}}"#),
+            (r#""order":"spread""#, r#""order":"random""#),
+            (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.1","10.0.0.15"]"#),
+            (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.2","10.0.1.15"]"#),
+            (r#""subnet":"10.0.0.0/24""#, r#""subnet":"10.0.0.0""#),
+        ] {
+            let other = stored.replace(from, to);
+            assert_ne!(other, stored, "{from} is not in {stored}");
+            let record = TicketRecord::decode(other.as_bytes()).expect("a ticket all the same");
+            assert!(record.asked().is_none(), "{to}");
+        }
+    }
+
+    #[test]
+    fn who_asks_for_an_address_by_name_decides_alone() {
+        let mut ask = ask();
+        ask.ranges().requests[0] = Some(ask.ranges().sets[0].ranges()[0].last());
+        assert!(TicketRecord::asking(&ask, 1).asked().is_none());
+    }
+}

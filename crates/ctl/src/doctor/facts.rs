@@ -1,0 +1,185 @@
+//! What a doctor has seen, before it judges. Pure.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use metes_core::known::HighWater;
+use metes_core::pool::names::{ClusterName, NodeName};
+use metes_core::pool::record::{Meta, Owner};
+use metes_engine::kv::{About, Failure};
+use metes_engine::obstacle::Obstacle;
+use metes_etcd::certificate::Certificate;
+use metes_node::spool::Survey;
+
+/// All that was seen.
+pub(super) struct DoctorFacts {
+    /// The present time by this node's clock, in seconds since 1970 in UTC.
+    pub(super) now: u64,
+    /// As which user this program runs.
+    pub(super) user: u32,
+    pub(super) host_file: HostFileFacts,
+    pub(super) files: Vec<FileFacts>,
+    pub(super) certificates: Vec<CertificateFacts>,
+    pub(super) etcd: EtcdFacts,
+    /// None if the host file does not say where it is.
+    pub(super) node: Option<NodeFacts>,
+}
+
+/// Which host file counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chosen {
+    ByOption,
+    ByEnvironment,
+    UsualPlace,
+}
+
+/// The host file.
+pub(super) struct HostFileFacts {
+    /// None if there is none.
+    pub(super) file: Option<(PathBuf, Chosen)>,
+    /// None if it cannot be looked at.
+    pub(super) owner: Option<FileOwner>,
+    /// Whether its endpoints do not count, because others are named for this run.
+    pub(super) has_other_endpoints: bool,
+    /// What is wrong with it, the worst first.
+    pub(super) wrong: Vec<Obstacle>,
+    /// What has no effect.
+    pub(super) notes: Vec<String>,
+}
+
+/// Whose a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileOwner {
+    pub(super) user: u32,
+    pub(super) mode: u32,
+}
+
+/// A file that the host file names.
+pub(super) struct FileFacts {
+    pub(super) key: &'static str,
+    pub(super) path: String,
+    pub(super) owner: Option<FileOwner>,
+    pub(super) wrong: Option<Obstacle>,
+}
+
+/// Whose a certificate is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CertificateOf {
+    /// This node's, that etcd sees.
+    Client,
+    /// An authority that signs etcd's.
+    Authority,
+    /// The one that an endpoint shows.
+    Server,
+}
+
+/// A certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CertificateFacts {
+    pub(super) of: CertificateOf,
+    /// The file or the endpoint.
+    pub(super) place: String,
+    pub(super) certificate: Certificate,
+}
+
+/// What etcd has answered.
+pub(super) enum EtcdFacts {
+    /// It was not asked, because nothing says how.
+    Unknown,
+    /// It was not asked, because files for TLS or the login cannot be used, or the host file; each endpoint with why it
+    /// accepts no connection, if it does not.
+    NotAsked {
+        why: Option<Obstacle>,
+        endpoints: Vec<(String, Option<String>)>,
+    },
+    Asked {
+        endpoints: Vec<EndpointFacts>,
+        store: Box<StoreFacts>,
+    },
+}
+
+/// What one endpoint has answered.
+pub(super) struct EndpointFacts {
+    pub(super) url: String,
+    /// How long a read took, once there was a connection.
+    pub(super) read: Result<Duration, Failure>,
+    pub(super) about: Result<About, Failure>,
+}
+
+/// What the store has answered, by whichever endpoint.
+pub(super) struct StoreFacts {
+    pub(super) prefix: String,
+    pub(super) read: Result<StoreSeen, Failure>,
+    /// How long a write took; none if none was tried.
+    pub(super) write: Option<Result<Duration, Failure>>,
+    /// Who holds addresses under this node's name on another machine; none if that was not asked.
+    pub(super) others: Option<Result<Machines, Failure>>,
+}
+
+/// How many owners each machine has, and one of them, by the machine's digest.
+pub(super) type Machines = BTreeMap<String, (usize, Owner)>;
+
+/// The store's meta as it was read.
+pub(super) struct StoreSeen {
+    /// What is wrong with it, if it does not decode.
+    pub(super) meta: Result<Option<Meta>, String>,
+    pub(super) revision: i64,
+    /// Whether there is anything that must not be without a meta.
+    pub(super) has_allocations: bool,
+    /// Whether it contradicts what this node knows.
+    pub(super) is_another: bool,
+}
+
+/// What is on the node.
+pub(super) struct NodeFacts {
+    /// The name and where it is from, or why there is none.
+    pub(super) name: Result<(NodeName, NameFrom), Obstacle>,
+    pub(super) cluster: Option<ClusterName>,
+    /// None if the machine has no id.
+    pub(super) machine: Option<MachineFacts>,
+    /// The folder of one store's state.
+    pub(super) folder: PathBuf,
+    /// Whether a run has made it.
+    pub(super) has_folder: bool,
+    pub(super) mark: MarkFacts,
+    /// Another store that the machine has used, in words.
+    pub(super) other_store: Option<String>,
+    pub(super) spool: SpoolFacts,
+    /// Why a run could write nothing into the folder; none if it could, or if that is not known.
+    pub(super) unwritable: Option<String>,
+}
+
+/// Where a node's name is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NameFrom {
+    HostFile,
+    Machine,
+}
+
+/// What tells the machine from others.
+pub(super) struct MachineFacts {
+    pub(super) digest: String,
+    pub(super) file: PathBuf,
+}
+
+/// What the node has seen of the store.
+pub(super) enum MarkFacts {
+    /// Nothing yet.
+    None,
+    /// There is a file, and what is in it does not count here.
+    NotThisNodes,
+    /// Who runs this may not read it.
+    Hidden,
+    Known(HighWater),
+}
+
+/// The DELs that wait.
+pub(super) enum SpoolFacts {
+    /// Nothing in it is carried out; why.
+    NotTrusted(String),
+    /// Who runs this may not read it.
+    Hidden,
+    /// What there is, and how old the oldest one of this node is, in seconds.
+    Known(Survey, Option<u64>),
+}

@@ -1,0 +1,359 @@
+//! `metes hold` and `metes holds`.
+
+mod network;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::output::ListOutput;
+use super::table::{CellForm, Column, Listed, or_dash};
+use super::{CliError, Context, Terminal};
+use metes_core::keys::{Key, LeaseId, NetworkAddress};
+use metes_core::plan::free::Freed;
+use metes_core::plan::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
+use metes_core::pool::record::{HoldNote, Meta, Owner, OwnerKind, OwnerRecord, Reservation};
+use metes_core::pool::{Addr, NetworkName};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::Entry;
+use metes_engine::drive::{Driver, OutOfTime, Stopped};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::policy::Policy;
+use metes_engine::random::random_id;
+use metes_engine::release::{self, FreeError};
+use metes_engine::walk::walk;
+use metes_node::node;
+
+/// The longest note of a hold, in bytes.
+const HOLD_NOTE_MAX: usize = 256;
+/// The longest time of a hold.
+const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+#[derive(Debug, Args)]
+pub(super) struct HoldArgs {
+    /// The addresses
+    #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
+    addresses: Vec<IpAddr>,
+    /// Their network; the default is the one with a range that the address lies in
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    /// Also in a network that the store does not know yet
+    #[arg(long, requires = "network")]
+    force: bool,
+    /// Why; an ADD that asks for the address gets this note
+    #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
+    note: Option<String>,
+    /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
+    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
+    time: Option<Duration>,
+    /// End it: containers may get the addresses again
+    #[arg(long, conflicts_with_all = ["note", "time", "force"])]
+    remove: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HoldsArgs {
+    /// Only addresses of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+fn hold_address(text: &str) -> Result<IpAddr, String> {
+    let address: IpAddr = text.parse().map_err(|_| "expected an IPv4 or IPv6 address".to_owned())?;
+    match address {
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+            Err("write an IPv4 address as one, like 10.56.0.77".to_owned())
+        }
+        _ if address.is_unspecified() || address.is_multicast() => {
+            Err("expected an address that an interface can have".to_owned())
+        }
+        _ => Ok(address),
+    }
+}
+
+fn hold_note(text: &str) -> Result<String, String> {
+    let is_right = !text.trim().is_empty() && text.len() <= HOLD_NOTE_MAX && !text.contains(char::is_control);
+    match is_right {
+        true => Ok(text.to_owned()),
+        false => Err(format!("expected 1 to {HOLD_NOTE_MAX} bytes without control characters")),
+    }
+}
+
+fn hold_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    match (Duration::from_secs(1)..=HOLD_TIME_MAX).contains(&time) {
+        true => Ok(time),
+        false => Err("expected at least 1s and at most 365d".to_owned()),
+    }
+}
+
+/// Sets addresses aside or ends that, each in a transaction of its own. One that is refused does not stop the others.
+pub(super) async fn hold<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    context.must_know_store("no address was set aside, and no hold was ended").await?;
+    let done = match &args.note {
+        Some(note) => hold_all(context, args, note, terminal).await?,
+        None => remove_all(context, args, terminal).await?,
+    };
+    context.remember_store().await;
+    Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether none was refused.
+async fn hold_all<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    note: &str,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let session = context.session;
+    let placed = network::of_new(context, args).await?;
+    // etcd counts whole seconds.
+    let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
+    let policy = Policy::hold(seconds.map(Duration::from_secs), session.until);
+    let mut driver = Driver::new(session, policy);
+    let (mut refused, mut written) = (false, false);
+    let mut stopped = None;
+    for (address, network) in placed {
+        let network = match network {
+            Ok(network) => network,
+            Err(why) => {
+                refused = true;
+                terminal.tell(&format!("metes: {address} is not set aside: {why}"));
+                continue;
+            }
+        };
+        let of_network = format!("{address} of network {network}");
+        let doing = format!("set {of_network} aside");
+        let request = HoldRequest {
+            network,
+            address: Addr::from(address),
+            hold: HoldNote { note: note.to_owned(), seconds },
+            created_at: node::timestamp(),
+            first_meta: Meta::first(random_id()),
+        };
+        let made = driver.run(&mut Holding::new(&request, session.keys)).await;
+        let ended = match made.map_err(HoldError::from) {
+            Ok(made) => {
+                written |= made != HoldMade::Stands;
+                terminal.answer(&format!("{of_network} {}\n", made_words(made, args.time)))?;
+                continue;
+            }
+            Err(HoldError::Refused(why)) => {
+                refused = true;
+                terminal.tell(&format!("metes: {of_network} is not set aside: {why}"));
+                continue;
+            }
+            Err(HoldError::Store(failure)) => CliError::store(doing)(failure),
+            Err(HoldError::TooOld(why)) => CliError::Refused(format!("cannot {doing}: {why}")),
+            Err(HoldError::OutOfTime(_)) => CliError::OutOfTime(doing),
+        };
+        stopped = Some(ended);
+        break;
+    }
+    if let (Some(lease), false) = (driver.lease(), written || stopped.is_some()) {
+        // It is no use to anybody. Should this fail, it ends by itself.
+        let _ = session.kv.revoke(lease, session.until).await;
+    }
+    stopped.map_or(Ok(!refused), Err)
+}
+
+fn made_words(made: HoldMade, time: Option<Duration>) -> String {
+    let made = match made {
+        HoldMade::New => "is set aside",
+        HoldMade::Again | HoldMade::Stands => "stays set aside",
+    };
+    match time {
+        None => format!("{made} until it is removed"),
+        Some(time) => format!("{made} for {}", humantime::format_duration(time)),
+    }
+}
+
+/// Whether all of them were set aside.
+async fn remove_all<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let mut done = true;
+    for (address, network) in network::of_old(context, args).await? {
+        let network = match network {
+            Ok(network) => network,
+            Err(why) => {
+                done = false;
+                terminal.tell(&format!("metes: {address} {why}"));
+                continue;
+            }
+        };
+        let doing = || format!("end the hold of {address}");
+        let freed =
+            release::release(context.session, &Owner::of_hold(&network, Addr::from(address)), None).await;
+        let refused = match freed {
+            Ok(Freed::Addresses(_)) => {
+                terminal.answer(&format!("{address} of network {network} is not set aside any more\n"))?;
+                continue;
+            }
+            Ok(Freed::Nothing) => "is not set aside; metes holds lists what is".to_owned(),
+            Ok(Freed::Younger | Freed::Elsewhere(_)) => {
+                "was set aside once more at the same time; try again".to_owned()
+            }
+            Err(FreeError::Bad(bad)) => {
+                format!("stays set aside: {bad}; what cannot be decoded counts as held")
+            }
+            Err(FreeError::Store(failure)) => return Err(CliError::store(doing())(failure)),
+            Err(FreeError::OutOfTime(_)) => return Err(CliError::OutOfTime(doing())),
+        };
+        done = false;
+        terminal.tell(&format!("metes: {address} of network {network} {refused}"));
+    }
+    Ok(done)
+}
+
+/// Lists the addresses that are set aside.
+pub(super) async fn holds<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldsArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let rows = read_holds(context, args.network.as_ref(), terminal).await?;
+    terminal.list(&COLUMNS, rows, &args.output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// An address that is set aside.
+#[derive(Serialize)]
+struct HoldRow {
+    network: NetworkName,
+    address: std::net::IpAddr,
+    note: String,
+    /// By the clock of whoever set it aside.
+    created_at: Option<String>,
+    /// For how long; none: until it is removed.
+    for_seconds: Option<u64>,
+    /// What is left of that; 0: it is over, and the next pass of the reconciler frees the address.
+    seconds_left: Option<u64>,
+}
+
+/// The columns of holds.
+pub(super) const COLUMNS: [Column; 5] = [
+    ("NETWORK", CellForm::Text),
+    ("ADDRESS", CellForm::Whole),
+    ("NOTE", CellForm::Text),
+    ("SINCE", CellForm::Whole),
+    ("LEFT", CellForm::Whole),
+];
+
+impl Listed for HoldRow {
+    fn cells(&self) -> Vec<String> {
+        let left = self.seconds_left.map(|left| match left {
+            0 => "over".to_owned(),
+            left => humantime::format_duration(Duration::from_secs(left)).to_string(),
+        });
+        vec![
+            self.network.to_string(),
+            self.address.to_string(),
+            self.note.clone(),
+            or_dash(self.created_at.as_deref()),
+            or_dash(left.as_deref()),
+        ]
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{}", self.network, self.address)
+    }
+}
+
+async fn read_holds<K: Kv>(
+    context: &Context<'_, K>,
+    wanted: Option<&NetworkName>,
+    terminal: &mut Terminal<'_>,
+) -> Result<Vec<HoldRow>, CliError> {
+    let session = context.session;
+    let keys = session.keys;
+    let doing = || CliError::store("list the addresses that are set aside");
+    let prefix = wanted.map_or_else(|| keys.hold_owners(), |network| keys.hold_owners_of(network));
+    let see = |seen: &mut Snapshot, entry: Entry| seen.set(&entry.key.clone(), Some(entry));
+    let (records, _) = walk(session, &prefix, Snapshot::default, see).await.map_err(doing())?;
+    let held: Vec<NetworkAddress> = records
+        .iter()
+        .filter_map(|(key, _)| match keys.parse(key) {
+            Ok(Key::Owner(owner)) => match owner.kind() {
+                OwnerKind::Aside(network, address) => Some((network, address)),
+                OwnerKind::Container(_) | OwnerKind::Unknown => None,
+            },
+            _ => None,
+        })
+        .collect();
+    let mut seen = Snapshot::default();
+    let of_each =
+        held.iter().flat_map(|(network, address)| [keys.ip(network, *address), keys.hold(network, *address)]);
+    session.read(&of_each.collect::<Vec<_>>(), &mut seen).await.map_err(doing())?;
+    // Addresses that were set aside together share a lease.
+    let mut left: BTreeMap<i64, u64> = BTreeMap::new();
+    let mut rows = Vec::new();
+    for (network, address) in held {
+        let record = match records.record::<OwnerRecord>(&keys.owner(&Owner::of_hold(&network, address))) {
+            Ok(record) => record,
+            Err(bad) => {
+                terminal.tell(&format!("metes: cannot decode {bad}"));
+                continue;
+            }
+        };
+        let Some(HoldNote { note, seconds }) = record.and_then(|record| record.hold) else { continue };
+        let lease = seen.entry(&keys.hold(&network, address)).map_or(0, |entry| entry.lease);
+        if let (Some(_), true) = (seconds, lease != 0 && !left.contains_key(&lease)) {
+            let age = session.kv.lease_age(LeaseId(lease), session.until).await.map_err(doing())?;
+            left.insert(lease, age.map_or(0, |age| age.left.as_secs()));
+        }
+        let reservation = seen.record::<Reservation>(&keys.ip(&network, address)).ok().flatten();
+        rows.push(HoldRow {
+            address: address.ip(),
+            note,
+            created_at: reservation.map(|reservation| reservation.created_at),
+            for_seconds: seconds,
+            seconds_left: seconds.map(|_| left.get(&lease).copied().unwrap_or_default()),
+            network,
+        });
+    }
+    Ok(rows)
+}
+
+/// Why an address could not be set aside.
+#[derive(Debug, thiserror::Error)]
+enum HoldError {
+    /// By what was read. Nothing was written.
+    #[error(transparent)]
+    Refused(#[from] HoldRefused),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] Failure),
+    /// It would be the first write into the prefix, and this etcd is too old.
+    #[error("{0}")]
+    TooOld(String),
+    /// There was no time left.
+    #[error(transparent)]
+    OutOfTime(#[from] OutOfTime),
+}
+
+impl From<Stopped<HoldMade, HoldRefused>> for HoldError {
+    fn from(stopped: Stopped<HoldMade, HoldRefused>) -> Self {
+        match stopped {
+            Stopped::Refused(why) => why.into(),
+            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => failure.into(),
+            Stopped::TooOld(why) => Self::TooOld(why),
+            Stopped::OutOfTime => OutOfTime.into(),
+            Stopped::Suspect(_) | Stopped::OtherUsed(_) => {
+                unreachable!("without a witness nobody doubts the store")
+            }
+        }
+    }
+}

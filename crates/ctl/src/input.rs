@@ -1,0 +1,37 @@
+//! Texts that a person gives to a command.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use super::CliError;
+use metes_node::files::read_bounded;
+
+/// Whether a file is stdin.
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// Refuses to read `content` from stdin, because somebody must answer a question there.
+pub(super) fn answers_come_from_stdin(path: &Path, undone: &str, content: &str) -> Result<(), CliError> {
+    if !is_stdin(path) {
+        return Ok(());
+    }
+    Err(CliError::Refused(format!(
+        "{undone}: stdin has {content}, so it cannot have the answer to a question; give --yes"
+    )))
+}
+
+/// A file's name, for people, and its text of at most so many bytes; `-` is stdin.
+pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, String), CliError> {
+    let is_stdin = is_stdin(path);
+    let name = if is_stdin { "stdin".to_owned() } else { path.display().to_string() };
+    let bytes = match is_stdin {
+        true => read_bounded(io::stdin().lock(), most),
+        false => File::open(path).and_then(|file| read_bounded(file, most)),
+    };
+    let text =
+        bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is no UTF-8 text")));
+    let text = text.map_err(|e| CliError::Refused(format!("cannot read {name}: {e}")))?;
+    Ok((name, text))
+}

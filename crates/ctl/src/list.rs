@@ -1,0 +1,213 @@
+//! `metes list`.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::filter::{Filter, Place};
+use super::inventory::{COLUMNS, Inventory, Row};
+use super::output::ListOutput;
+use super::{CliError, Context, Terminal, watch};
+use metes_config::keys::{did_you_mean, nearest};
+use metes_core::pool::NetworkName;
+use metes_core::pool::record::{Owner, Pod};
+use metes_engine::follow::Follow;
+use metes_engine::kv::{Failure, Kv};
+
+/// How many edits a name may be away from one that is suggested for it.
+const SIMILAR_NAME_EDITS: usize = 2;
+
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Only the first so many, by network and address
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["watch", "watch_only"])]
+    limit: Option<usize>,
+    /// After the list, print a line for each address that is given, freed, cooling or set aside, as it happens
+    #[arg(short, long)]
+    watch: bool,
+    /// Print these lines without the list before
+    #[arg(long, conflicts_with = "watch")]
+    watch_only: bool,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+/// Lists the held addresses that are wanted.
+pub(super) async fn list<K: Kv + Follow>(
+    context: &Context<'_, K>,
+    args: &ListArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let filter = &args.filter;
+    let failed = || CliError::store("list the held addresses");
+    let is_watch = args.watch || args.watch_only;
+    let from = if is_watch { watch::revision(context).await.map_err(failed())? + 1 } else { 0 };
+    if args.watch_only {
+        return watch::watch(context, from, filter, args.output.format, terminal).await;
+    }
+    let names = AskedNames::of(filter);
+    let inventory = match (args.limit, filter.network_alone()) {
+        (Some(limit), Some(network)) => context.first_of_network(network, limit).await,
+        _ => context.held_among(filter, &|pod| names.see_pod(pod)).await,
+    };
+    let inventory = inventory.map_err(failed())?;
+    tell_unreadable(&inventory, filter.network.as_ref(), terminal);
+    let wanted = inventory.rows.iter().filter(|row| row.is_wanted(filter));
+    let rows: Vec<&Row> = wanted.take(args.limit.unwrap_or(usize::MAX)).collect();
+    if rows.is_empty() && !filter.is_empty() {
+        names.look(context, filter, &inventory).await.map_err(failed())?;
+        names.hints().iter().for_each(|hint| terminal.tell(hint));
+    }
+    terminal.list(&COLUMNS, rows, &args.output)?;
+    if args.watch {
+        // What changed while it was listed is told once more.
+        return watch::watch(context, from, filter, args.output.format, terminal).await;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A name that was asked for.
+struct AskedName {
+    /// What it is the name of.
+    place: &'static str,
+    name: Option<String>,
+    is_known: Cell<bool>,
+    /// Whether only one network or node was looked at for it.
+    is_there: Cell<bool>,
+    /// Names that are like it.
+    similar: RefCell<BTreeSet<String>>,
+}
+
+impl AskedName {
+    fn new(place: &'static str, name: Option<String>) -> Self {
+        Self {
+            place,
+            name,
+            is_known: Cell::new(false),
+            is_there: Cell::new(false),
+            similar: RefCell::default(),
+        }
+    }
+
+    /// Takes the name of something that is held. Only those that are like it are kept: there may be a million.
+    fn see(&self, other: &str) {
+        let Some(name) = &self.name else { return };
+        if name == other {
+            self.is_known.set(true);
+        } else if nearest(name, &[other], SIMILAR_NAME_EDITS).is_some() {
+            self.similar.borrow_mut().insert(other.to_owned());
+        }
+    }
+
+    /// Whether nothing was seen that has this name.
+    fn is_in_doubt(&self) -> bool {
+        self.name.is_some() && !self.is_known.get()
+    }
+
+    /// A sentence, if nothing held has this name.
+    fn hint(&self) -> Option<String> {
+        let name = self.name.as_deref().filter(|_| !self.is_known.get())?;
+        let similar = self.similar.borrow();
+        let similar: Vec<&str> = similar.iter().map(String::as_str).collect();
+        let similar = did_you_mean(name, &similar, SIMILAR_NAME_EDITS);
+        let there = if self.is_there.get() { " there" } else { "" };
+        Some(format!("metes: no address is held{there} {} {name:?}{similar}", self.place))
+    }
+}
+
+/// The names that were asked for, so that one that nobody has is told.
+struct AskedNames {
+    network: AskedName,
+    node: AskedName,
+    cluster: AskedName,
+    namespace: AskedName,
+    pod: AskedName,
+}
+
+impl AskedNames {
+    fn of(filter: &Filter) -> Self {
+        let Filter { network, place: Place { node, cluster }, namespace, pod } = filter;
+        let pod = pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
+        Self {
+            network: AskedName::new("in network", network.as_ref().map(NetworkName::to_string)),
+            node: AskedName::new("on node", node.clone()),
+            cluster: AskedName::new("in cluster", cluster.clone()),
+            namespace: AskedName::new("in namespace", namespace.clone()),
+            pod: AskedName::new("by pod", pod),
+        }
+    }
+
+    fn see_pod(&self, pod: &Pod) {
+        self.namespace.see(&pod.namespace);
+        if self.pod.name.is_some() {
+            self.pod.see(&format!("{}/{}", pod.namespace, pod.name));
+        }
+    }
+
+    fn see_owner(&self, owner: &Owner) {
+        self.node.see(owner.node.as_str());
+        self.cluster.see(owner.cluster_or_dash());
+    }
+
+    /// Finds out which names are known. Of networks, nodes and clusters names alone are read, and of pods nothing that
+    /// was not read before: all records would have to be.
+    async fn look<K: Kv>(
+        &self,
+        context: &Context<'_, K>,
+        filter: &Filter,
+        read: &Inventory,
+    ) -> Result<(), Failure> {
+        for row in &read.rows {
+            self.network.see(row.network.as_ref().map_or("", NetworkName::as_str));
+            row.container().into_iter().for_each(|owner| self.see_owner(owner));
+            row.holder.iter().for_each(|holder| self.see_pod(&holder.labels.pod));
+        }
+        if filter.needs_everything() {
+            return Ok(());
+        }
+        // Who has no address in one network may have some in another.
+        let is_part = filter.network.is_some() || filter.place.node.is_some();
+        for asked in [&self.namespace, &self.pod].into_iter().filter(|_| is_part) {
+            asked.is_there.set(true);
+            asked.is_known.set(asked.is_known.get() || read.rows.is_empty());
+        }
+        if self.network.is_in_doubt() {
+            let others = context.networks().await?;
+            let others = others.iter().filter(|other| Some(*other) != filter.network.as_ref());
+            others.for_each(|other| self.network.see(other.as_str()));
+        }
+        if !self.node.is_in_doubt() && !self.cluster.is_in_doubt() {
+            return Ok(());
+        }
+        for cluster in context.clusters().await? {
+            self.cluster.see(&cluster);
+            if self.node.is_in_doubt() {
+                let nodes = context.nodes_of(&cluster).await?;
+                nodes.iter().for_each(|node| self.node.see(node));
+            }
+        }
+        Ok(())
+    }
+
+    fn hints(&self) -> Vec<String> {
+        let Self { network, node, cluster, namespace, pod } = self;
+        [network, node, cluster, namespace, pod].into_iter().filter_map(AskedName::hint).collect()
+    }
+}
+
+/// Names what does not decode: it is held by somebody all the same.
+pub(super) fn tell_unreadable(
+    inventory: &Inventory,
+    wanted: Option<&NetworkName>,
+    terminal: &mut Terminal<'_>,
+) {
+    for unreadable in &inventory.unreadable {
+        if wanted.is_none() || unreadable.network.is_none() || unreadable.network.as_ref() == wanted {
+            terminal.tell(&format!("metes: cannot decode {}", unreadable.what));
+        }
+    }
+}

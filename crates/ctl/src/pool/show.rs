@@ -1,0 +1,398 @@
+//! `metes pool list`, `show`, `status` and `export`.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::effect::FoldedPool;
+use super::held::HeldOfPools;
+use super::{text, words};
+use crate::output::{ListOutput, Output};
+use crate::table::{CellForm, Column, Listed, or_dash, printable, table};
+use crate::{CliError, Context, Terminal};
+use metes_core::plan::pool_change::StoredPools;
+use metes_core::pool::cooldown::{CooldownTime, WhenFull};
+use metes_core::pool::definition::{Excluded, PoolDefinition, PoolRoute, RangeState};
+use metes_core::pool::dns::PoolDns;
+use metes_core::pool::names::PoolName;
+use metes_core::pool::selector::Selector;
+use metes_core::pool::{NetworkName, Order, RangeCounts};
+use metes_engine::kv::Kv;
+use metes_engine::walk::walk;
+
+#[derive(Debug, Args)]
+pub(crate) struct PoolListArgs {
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoolShowArgs {
+    /// The pool
+    name: PoolName,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PoolStatusArgs {
+    /// Only this pool
+    name: Option<PoolName>,
+    /// Only pools of this network
+    #[arg(long, value_parser = NetworkName::stored)]
+    network: Option<NetworkName>,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+/// Lists the pools.
+pub(super) async fn list<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolListArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let pools = read(context, terminal).await?;
+    let keys = context.session.keys;
+    let rows = pools.iter().filter(|pool| is_of(pool, args.network.as_ref()));
+    let rows = rows.map(|pool| ListedPool::new(pool, pools.revision_of(keys, &pool.pool))).collect();
+    terminal.list(&LIST_COLUMNS, rows, &args.output)
+}
+
+fn is_of(pool: &PoolDefinition, network: Option<&NetworkName>) -> bool {
+    network.is_none_or(|network| pool.network == *network)
+}
+
+/// Prints pools as documents that `apply` takes.
+pub(super) async fn export<K: Kv>(
+    context: &Context<'_, K>,
+    name: Option<&PoolName>,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let pools = read(context, terminal).await?;
+    terminal.answer(&text::export(chosen(&pools, name)?))
+}
+
+/// Shows one pool with all that it says, and how much of it is held.
+pub(super) async fn show<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolShowArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let inventory = context.inventory("read the pool").await?;
+    let pools = &inventory.pools;
+    tell_bad(pools, terminal);
+    let pool = pools.get(&args.name).ok_or_else(|| missing(&args.name, pools))?;
+    let shown = ShownPool::new(
+        pool,
+        pools.revision_of(context.session.keys, &pool.pool),
+        &HeldOfPools::new(&inventory),
+    );
+    terminal.document(&shown, args.output.format, || shown.words(pool))
+}
+
+/// Counts what is held of each pool, or of one.
+pub(super) async fn status<K: Kv>(
+    context: &Context<'_, K>,
+    args: &PoolStatusArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let inventory = context.inventory("count what is held of the pools").await?;
+    tell_bad(&inventory.pools, terminal);
+    let pools = chosen(&inventory.pools, args.name.as_ref())?;
+    let pools = pools.into_iter().filter(|pool| is_of(pool, args.network.as_ref()));
+    let held = HeldOfPools::new(&inventory);
+    let rows = pools.map(|pool| PoolUse::new(pool, &held)).collect();
+    terminal.list(&STATUS_COLUMNS, rows, &args.output)
+}
+
+fn missing(name: &PoolName, pools: &StoredPools) -> CliError {
+    CliError::Refused(words::missing(name, pools))
+}
+
+pub(super) async fn read<K: Kv>(
+    context: &Context<'_, K>,
+    terminal: &mut Terminal<'_>,
+) -> Result<StoredPools, CliError> {
+    let keys = context.session.keys;
+    let see = |pools: &mut StoredPools, entry| pools.see(keys, &entry);
+    let walked = walk(context.session, &keys.pools_and_changes(), StoredPools::default, see).await;
+    let (pools, _) = walked.map_err(CliError::store("read the pools"))?;
+    tell_bad(&pools, terminal);
+    Ok(pools)
+}
+
+fn tell_bad(pools: &StoredPools, terminal: &mut Terminal<'_>) {
+    pools.bad().iter().for_each(|bad| terminal.tell(&format!("metes: cannot decode {bad}")));
+}
+
+/// The pool of this name, or all.
+fn chosen<'p>(pools: &'p StoredPools, name: Option<&PoolName>) -> Result<Vec<&'p PoolDefinition>, CliError> {
+    match name {
+        None => Ok(pools.iter().collect()),
+        Some(name) => Ok(vec![pools.get(name).ok_or_else(|| missing(name, pools))?]),
+    }
+}
+
+/// A pool in a list.
+#[derive(Serialize)]
+struct ListedPool<'a> {
+    pool: &'a PoolName,
+    network: &'a NetworkName,
+    ranges: usize,
+    /// How many addresses its open ranges have.
+    size: u128,
+    #[serde(serialize_with = "as_text")]
+    order: Order,
+    note: &'a str,
+    revision: i64,
+}
+
+fn as_text<T: std::fmt::Display, S: serde::Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+impl<'a> ListedPool<'a> {
+    fn new(pool: &'a PoolDefinition, revision: i64) -> Self {
+        let open = pool.open_ranges(&[]).unwrap_or_default();
+        Self {
+            pool: &pool.pool,
+            network: &pool.network,
+            ranges: pool.ranges.len(),
+            size: open.iter().fold(0, |sum: u128, range| sum.saturating_add(range.size())),
+            order: pool.order(),
+            note: &pool.note,
+            revision,
+        }
+    }
+}
+
+/// The columns of a list of pools.
+pub(crate) const LIST_COLUMNS: [Column; 6] = [
+    ("POOL", CellForm::Text),
+    ("NETWORK", CellForm::Text),
+    ("RANGES", CellForm::Whole),
+    ("SIZE", CellForm::Whole),
+    ("ORDER", CellForm::Whole),
+    ("NOTE", CellForm::Text),
+];
+
+impl Listed for ListedPool<'_> {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.pool.to_string(),
+            self.network.to_string(),
+            self.ranges.to_string(),
+            self.size.to_string(),
+            self.order.to_string(),
+            or_dash(Some(self.note)),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.pool.to_string()
+    }
+}
+
+/// A pool with all that it says.
+#[derive(Serialize)]
+struct ShownPool<'a> {
+    pool: &'a PoolName,
+    network: &'a NetworkName,
+    revision: i64,
+    ranges: Vec<ShownRange<'a>>,
+    #[serde(serialize_with = "as_text")]
+    order: Order,
+    #[serde(serialize_with = "as_text")]
+    cooldown: CooldownTime,
+    #[serde(serialize_with = "as_text")]
+    cooldown_when_full: WhenFull,
+    routes: &'a [PoolRoute],
+    dns: &'a PoolDns,
+    allow: Option<&'a Selector>,
+    #[serde(rename = "for")]
+    selector: Option<&'a Selector>,
+    priority: i32,
+    note: &'a str,
+    /// How many addresses that were taken from it lie in none of its ranges.
+    outside: usize,
+}
+
+#[derive(Serialize)]
+struct ShownRange<'a> {
+    range: String,
+    state: &'static str,
+    gateway: Option<std::net::IpAddr>,
+    exclude: &'a [Excluded],
+    size: u128,
+    held: usize,
+    free: u128,
+    set_aside: usize,
+    cooling: usize,
+}
+
+impl<'a> ShownPool<'a> {
+    fn new(pool: &'a PoolDefinition, revision: i64, held: &HeldOfPools<'_>) -> Self {
+        let folded = FoldedPool::new(pool);
+        let range = |(written, range): (&'a metes_core::pool::definition::PoolRange, &_)| {
+            let RangeCounts { size, held, free, set_aside, cooling } = held.inventory.counts(range);
+            ShownRange {
+                range: written.range.to_string(),
+                state: written.state.name(),
+                gateway: written.gateway,
+                exclude: &written.exclude,
+                size,
+                held,
+                free,
+                set_aside,
+                cooling,
+            }
+        };
+        Self {
+            pool: &pool.pool,
+            network: &pool.network,
+            revision,
+            ranges: folded.ranges().map(range).collect(),
+            order: pool.order(),
+            cooldown: pool.cooldown,
+            cooldown_when_full: pool.cooldown_when_full,
+            routes: &pool.routes,
+            dns: &pool.dns,
+            allow: pool.allow.as_ref(),
+            selector: pool.selector.as_ref(),
+            priority: pool.priority,
+            note: &pool.note,
+            outside: folded.outside_of_all(held),
+        }
+    }
+
+    fn words(&self, pool: &PoolDefinition) -> String {
+        let lines = [
+            ("pool", self.pool.to_string()),
+            ("network", self.network.to_string()),
+            ("revision", self.revision.to_string()),
+            ("order", self.order.to_string()),
+            ("cooldown", words::cooldown(pool)),
+            ("routes", words::routes(pool)),
+            ("dns", words::dns(pool)),
+            ("allow", words::allow(pool)),
+            ("for", words::chosen_for(pool)),
+            ("priority", self.priority.to_string()),
+            ("note", words::note(pool)),
+            ("outside", self.outside.to_string()),
+        ];
+        let line =
+            |(name, value): (&str, String)| format!("{:<10}{}\n", format!("{name}:"), printable(&value));
+        let head: String = lines.into_iter().map(line).collect();
+        let cells = |(range, written): (&ShownRange<'_>, _)| {
+            [
+                range.range.clone(),
+                range.state.to_owned(),
+                or_dash(range.gateway.map(|gateway| gateway.to_string()).as_deref()),
+                range.size.to_string(),
+                range.held.to_string(),
+                range.free.to_string(),
+                range.set_aside.to_string(),
+                range.cooling.to_string(),
+                words::exclude(written),
+            ]
+        };
+        let rows: Vec<[String; 9]> = self.ranges.iter().zip(&pool.ranges).map(cells).collect();
+        head + &table(
+            ["RANGE", "STATE", "GATEWAY", "SIZE", "HELD", "FREE", "ASIDE", "COOLING", "EXCLUDE"],
+            &rows,
+        )
+    }
+}
+
+/// How much of a pool is held.
+#[derive(Serialize)]
+struct PoolUse<'a> {
+    pool: &'a PoolName,
+    network: &'a NetworkName,
+    /// Of its open ranges, as `held` and `free`.
+    size: u128,
+    held: usize,
+    free: u128,
+    /// Held in draining ranges.
+    draining: usize,
+    /// Held in closed ranges.
+    closed: usize,
+    /// Taken from this pool, and in none of its ranges.
+    outside: usize,
+    /// Set aside, among those that are held in its ranges.
+    set_aside: usize,
+    /// Cooling in its ranges, and not free.
+    cooling: usize,
+}
+
+impl<'a> PoolUse<'a> {
+    fn new(pool: &'a PoolDefinition, held: &HeldOfPools<'_>) -> Self {
+        let folded = FoldedPool::new(pool);
+        let outside = folded.outside_of_all(held);
+        let (name, network) = (&pool.pool, &pool.network);
+        let mut sum = Self {
+            pool: name,
+            network,
+            size: 0,
+            held: 0,
+            free: 0,
+            draining: 0,
+            closed: 0,
+            outside,
+            set_aside: 0,
+            cooling: 0,
+        };
+        for (written, range) in folded.ranges() {
+            let RangeCounts { size, held, free, set_aside, cooling } = held.inventory.counts(range);
+            sum.set_aside += set_aside;
+            sum.cooling += cooling;
+            match written.state {
+                RangeState::Open => {
+                    sum.size = sum.size.saturating_add(size);
+                    sum.held += held;
+                    sum.free = sum.free.saturating_add(free);
+                }
+                RangeState::Draining => sum.draining += held,
+                RangeState::Closed => sum.closed += held,
+            }
+        }
+        sum
+    }
+}
+
+/// The columns of what is used of pools.
+pub(crate) const STATUS_COLUMNS: [Column; 10] = [
+    ("POOL", CellForm::Text),
+    ("NETWORK", CellForm::Text),
+    ("SIZE", CellForm::Whole),
+    ("HELD", CellForm::Whole),
+    ("FREE", CellForm::Whole),
+    ("DRAINING", CellForm::Whole),
+    ("CLOSED", CellForm::Whole),
+    ("OUTSIDE", CellForm::Whole),
+    ("ASIDE", CellForm::Whole),
+    ("COOLING", CellForm::Whole),
+];
+
+impl Listed for PoolUse<'_> {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.pool.to_string(),
+            self.network.to_string(),
+            self.size.to_string(),
+            self.held.to_string(),
+            self.free.to_string(),
+            self.draining.to_string(),
+            self.closed.to_string(),
+            self.outside.to_string(),
+            self.set_aside.to_string(),
+            self.cooling.to_string(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.pool.to_string()
+    }
+}

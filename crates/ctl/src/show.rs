@@ -1,0 +1,440 @@
+//! `metes show`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use ipnetwork::IpNetwork;
+
+use super::filter::{Filter, PodName, pod_name};
+use super::inventory::{COLUMNS, Inventory, Row};
+use super::list::tell_unreadable;
+use super::output::{ListFormat, ListOutput, value_name};
+use super::release::{ReleaseTarget, release_target};
+use super::table::{or_dash, printable};
+use super::{CliError, Context, Terminal};
+use metes_core::pool::names::{PodUid, PoolName};
+use metes_core::pool::record::{Held, HoldNote, Owner, OwnerRecord};
+use metes_core::pool::{Addr, NetworkName};
+use metes_core::snapshot::Snapshot;
+use metes_engine::kv::{Failure, Kv};
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
+    #[arg(value_name = "WHAT")]
+    what: String,
+    /// What WHAT is, if it may be several things
+    #[arg(long = "as", value_enum, value_name = "KIND")]
+    kind: Option<WordKind>,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+/// The kind of thing that a word may be the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum WordKind {
+    /// A container, or the beginning of its id
+    Container,
+    /// A network
+    Network,
+    /// A pool
+    Pool,
+}
+
+/// Shows all rows of what is asked for.
+pub(super) async fn show<K: Kv>(
+    context: &Context<'_, K>,
+    args: &ShowArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let ShowArgs { what, kind, filter, output } = args;
+    let failed = || CliError::store(format!("look up {what:?}"));
+    let (subject, read_before) = match Sought::of(what, *kind, filter.network.as_ref()) {
+        Ok(subject) => (subject, None),
+        Err(word) => named(context, word, *kind).await.map_err(failed())?.map_err(CliError::Refused)?,
+    };
+    let inventory = match read_before {
+        Some(inventory) => inventory,
+        None => read(context, &subject, args).await.map_err(failed())?,
+    };
+    tell_unreadable(&inventory, None, terminal);
+    let is_meant = |row: &&Row| subject.has(row) && row.is_wanted(filter);
+    let rows: Vec<&Row> = inventory.rows.iter().filter(is_meant).collect();
+    if rows.is_empty() {
+        return Err(CliError::Refused(subject.nothing(&inventory, args)));
+    }
+    if output.format == ListFormat::Table && subject.is_shown_in_full() {
+        let blocks: Vec<String> = rows.into_iter().map(block).collect();
+        terminal.answer(&blocks.join("\n"))?;
+    } else {
+        terminal.list(&COLUMNS, rows, output)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Sought {
+    /// An address, in one network if it is said which.
+    Address(Option<NetworkName>, IpAddr),
+    /// A static address that is only recorded.
+    Recorded(IpAddr),
+    Prefix(IpNetwork),
+    Owner(Owner),
+    Pod(PodName),
+    /// Exactly this container.
+    Container(String),
+    /// All containers with such ids.
+    ContainersFrom(String),
+    Network(NetworkName),
+    Pool(PoolName),
+}
+
+impl Sought {
+    /// What a text means by its form.
+    ///
+    /// # Errors
+    /// The text, if it is a name, so that only the store can say of what.
+    fn of<'t>(what: &'t str, kind: Option<WordKind>, network: Option<&NetworkName>) -> Result<Self, &'t str> {
+        if kind.is_some() {
+            return Err(what);
+        }
+        match (what.parse::<IpNetwork>(), release_target(what), pod_name(what)) {
+            (Ok(prefix), ..)
+                if what.contains('/') && prefix.ip() == prefix.network() && prefix.size() > 1u32.into() =>
+            {
+                Ok(Sought::Prefix(prefix))
+            }
+            (Ok(address), ..) => Ok(Sought::Address(network.cloned(), address.ip())),
+            (_, Ok(ReleaseTarget::InNetwork(None, address)), _) => Ok(Sought::Recorded(address)),
+            (_, Ok(ReleaseTarget::InNetwork(network, address)), _) => Ok(Sought::Address(network, address)),
+            (_, Ok(ReleaseTarget::Owner(owner)), _) => Ok(Sought::Owner(owner)),
+            (_, _, Ok(pod)) => Ok(Sought::Pod(pod)),
+            _ => Err(what),
+        }
+    }
+
+    fn has(&self, row: &Row) -> bool {
+        let id = row.container().map_or("", |owner| owner.container_id.as_str());
+        match self {
+            Sought::Address(network, address) => {
+                row.address == Addr::from(*address) && (network.is_none() || row.network == *network)
+            }
+            Sought::Recorded(address) => row.address == Addr::from(*address) && row.network.is_none(),
+            Sought::Prefix(prefix) => prefix.contains(row.address.ip()),
+            Sought::Owner(owner) => row.owner() == Some(owner),
+            Sought::Pod(pod) => row.holder.as_ref().is_some_and(|holder| pod.is(&holder.labels.pod)),
+            Sought::Container(wanted) => id == wanted,
+            Sought::ContainersFrom(beginning) => id.starts_with(beginning),
+            Sought::Network(network) => row.network.as_ref() == Some(network),
+            Sought::Pool(pool) => row.is_from(pool),
+        }
+    }
+
+    /// Whether it is about few addresses, so that all is told of each.
+    fn is_shown_in_full(&self) -> bool {
+        !matches!(self, Sought::Prefix(_) | Sought::Network(_) | Sought::Pool(_))
+    }
+
+    /// That nothing of it is held, in a sentence.
+    fn nothing(&self, inventory: &Inventory, args: &ShowArgs) -> String {
+        let ShowArgs { what, filter, .. } = args;
+        let is_there = |(_, address): &&(NetworkName, Addr)| match self {
+            Sought::Address(_, wanted) => *address == Addr::from(*wanted),
+            _ => false,
+        };
+        let cooling = inventory.cooling.iter().find(is_there);
+        let cooling = cooling.map(|(network, _)| format!(", and is cooling in network {network}"));
+        let cooling = cooling.unwrap_or_default();
+        let advice = match self {
+            Sought::Address(None, address) => {
+                format!("metes show /{address} looks for a static address that is only recorded")
+            }
+            _ => "metes list shows what is".to_owned(),
+        };
+        format!("{what} is not held{filter}{cooling}; {advice}")
+    }
+}
+
+/// Reads what a subject is among.
+async fn read<K: Kv>(
+    context: &Context<'_, K>,
+    subject: &Sought,
+    args: &ShowArgs,
+) -> Result<Inventory, Failure> {
+    let networks = match (subject, &args.filter.network) {
+        (Sought::Address(Some(network), _), _) | (Sought::Prefix(_), Some(network)) => {
+            vec![network.clone()]
+        }
+        (Sought::Address(..) | Sought::Prefix(_), _) => context.networks().await?,
+        _ => Vec::new(),
+    };
+    match subject {
+        Sought::Address(network, address) => {
+            let inventory = context.of_address(&networks, *address).await?;
+            if network.is_some() || !inventory.rows.is_empty() || !inventory.unreadable.is_empty() {
+                return Ok(inventory);
+            }
+            let Some(mut recorded) = context.recorded_among_few(*address).await? else {
+                return Ok(inventory);
+            };
+            recorded.take(inventory);
+            Ok(recorded)
+        }
+        Sought::Recorded(address) => context.recorded(&|held| held == *address).await,
+        Sought::Prefix(prefix) => {
+            let mut inventory = context.of_prefix(&networks, *prefix).await?;
+            if args.filter.network.is_none() {
+                inventory.rows.retain(|row| row.network.is_some());
+                inventory.take(context.recorded(&|held| prefix.contains(held)).await?);
+            }
+            Ok(inventory)
+        }
+        Sought::Network(network) => context.of_network(network).await,
+        Sought::Owner(owner) => {
+            context.of_owners(&[context.session.keys.owner(owner)], &|found, _| found == owner).await
+        }
+        Sought::Container(id) | Sought::ContainersFrom(id) => {
+            context.of_all_owners(&|found, _| found.container_id.as_str().starts_with(id)).await
+        }
+        Sought::Pod(pod) => {
+            let is_its = |record: &OwnerRecord| pod.is(&record.labels.pod);
+            context.of_all_owners(&|_, record| record.is_none_or(is_its)).await
+        }
+        Sought::Pool(pool) => {
+            let is_from = |held: &Held| held.pool.as_ref().is_some_and(|from| from.name == *pool);
+            let has_one = |record: &OwnerRecord| record.addresses.iter().any(is_from);
+            context.of_all_owners(&|_, record| record.is_none_or(has_one)).await
+        }
+    }
+}
+
+/// What of that name is stored, with what it is among if that was read; else a sentence that says why it is not clear.
+async fn named<K: Kv>(
+    context: &Context<'_, K>,
+    word: &str,
+    kind: Option<WordKind>,
+) -> Result<Result<(Sought, Option<Inventory>), String>, Failure> {
+    let keys = context.session.keys;
+    let mut containers = None;
+    let mut found: Vec<(WordKind, Sought)> = Vec::new();
+    let is_asked = |one: WordKind| kind.is_none_or(|kind| kind == one);
+    if let (true, Ok(network)) = (is_asked(WordKind::Network), NetworkName::stored(word))
+        && context.has_any(&keys.net(&network)).await?
+    {
+        found.push((WordKind::Network, Sought::Network(network)));
+    }
+    if let (true, Ok(pool)) = (is_asked(WordKind::Pool), word.parse::<PoolName>()) {
+        let mut snapshot = Snapshot::default();
+        context.session.read(&[keys.pool(&pool)], &mut snapshot).await?;
+        if snapshot.entry(&keys.pool(&pool)).is_some() {
+            found.push((WordKind::Pool, Sought::Pool(pool)));
+        }
+    }
+    if is_asked(WordKind::Container) && !word.is_empty() {
+        let begins_so =
+            |owner: &Owner, _: Option<&OwnerRecord>| owner.container_id.as_str().starts_with(word);
+        let inventory = context.of_all_owners(&begins_so).await?;
+        let ids: BTreeSet<&str> = inventory.owners.keys().map(|owner| owner.container_id.as_str()).collect();
+        let subject = match ids.contains(word) {
+            true => Sought::Container(word.to_owned()),
+            false => Sought::ContainersFrom(word.to_owned()),
+        };
+        found.extend((!ids.is_empty()).then_some((WordKind::Container, subject)));
+        containers = Some(inventory);
+    }
+    Ok(match &found[..] {
+        [(WordKind::Container, subject)] => Ok((subject.clone(), containers)),
+        [(_, subject)] => Ok((subject.clone(), None)),
+        [] => Err(format!(
+            "{word:?} is no address, and no container that holds one, network or pool of that name is known; metes \
+             list shows what is held"
+        )),
+        several => {
+            let kinds: Vec<String> =
+                several.iter().map(|(kind, _)| format!("--as {}", value_name(*kind))).collect();
+            Err(format!("{word:?} could be several: say which with {}", kinds.join(" or ")))
+        }
+    })
+}
+
+/// All that is known of one address, one line each.
+fn block(row: &Row) -> String {
+    let holder = row.holder.as_ref();
+    if let Some(hold) = holder.and_then(|holder| holder.hold.as_ref()) {
+        return hold_block(row, hold);
+    }
+    let owner = row.owner();
+    let labels = holder.map(|holder| &holder.labels);
+    let network = row.network.as_ref().map(NetworkName::as_str);
+    let pool = row.pool.as_ref().map(|pool| ("pool", Some(pool.name.to_string())));
+    let lines = [
+        ("address", Some(row.address.to_string())),
+        ("network", Some(network.unwrap_or("none: a static address, only recorded").to_owned())),
+        ("container id", owner.map(|owner| owner.container_id.to_string())),
+        ("interface", owner.map(|owner| owner.ifname.to_string())),
+        ("node", owner.map(|owner| owner.node.to_string())),
+        ("cluster", owner.map(|owner| owner.cluster_or_dash().to_owned())),
+        ("pod", row.holder_words()),
+        ("pod uid", labels.and_then(|labels| labels.pod.uid.as_ref()).map(PodUid::to_string)),
+        ("cni network", labels.map(|labels| labels.cni_network.clone())),
+        ("held since", holder.and_then(|holder| holder.created_at.clone())),
+    ];
+    let (address, others) = lines.split_at(2);
+    let lines = address.iter().cloned().chain(pool).chain(others.iter().cloned());
+    lines.map(line).collect()
+}
+
+/// All that is known of an address that is set aside.
+fn hold_block(row: &Row, hold: &HoldNote) -> String {
+    let time =
+        hold.seconds.map(|seconds| humantime::format_duration(Duration::from_secs(seconds)).to_string());
+    let lines = [
+        ("address", Some(row.address.to_string())),
+        ("network", row.network.as_ref().map(NetworkName::to_string)),
+        ("set aside", Some(hold.note.clone())),
+        ("for", Some(time.unwrap_or_else(|| "until it is removed".to_owned()))),
+        ("held since", row.holder.as_ref().and_then(|holder| holder.created_at.clone())),
+    ];
+    lines.into_iter().map(line).collect()
+}
+
+fn line((name, value): (&str, Option<String>)) -> String {
+    format!("{:<14}{}\n", format!("{name}:"), printable(&or_dash(value.as_deref())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Inventory;
+    use crate::table::{Listed, TableForm, table_of};
+    use metes_audit::fixture;
+    use metes_core::pool::record::{Held, Labels, Owner, OwnerRecord, Record, Reservation};
+
+    fn inventory() -> Inventory {
+        let keys = fixture::keys();
+        let mut entries = fixture::clean();
+        let owner = Owner::named(["-", "n2", "cafe", "eth0"]).expect("plain names");
+        let held = vec![Held::new("192.0.2.1".parse().expect("ip"), None)];
+        let labels = Labels { cni_network: "fixed".into(), ..Labels::default() };
+        let record = OwnerRecord::new(held, None, "-".into(), labels);
+        entries.push(fixture::entry(keys.owner(&owner), record.encode()));
+        let aside = HoldNote { note: "printer".into(), seconds: Some(7200) };
+        let [network, other] = ["default", "other"].map(|name| NetworkName::stored(name).expect("a name"));
+        let address = fixture::addr("10.0.0.9");
+        let reservation = Reservation::of_hold(&other, address, aside, "2026-01-02T03:04:05Z".into());
+        entries.push(fixture::entry(keys.ip(&other, address), reservation.encode()));
+        let broken = Addr::from("10.0.0.3".parse::<IpAddr>().expect("ip"));
+        entries.push(fixture::entry(keys.ip(&network, broken), b"?".to_vec()));
+        let mut inventory = Inventory::default();
+        entries.iter().rev().for_each(|entry| inventory.see(&keys, entry));
+        inventory.sorted()
+    }
+
+    #[test]
+    fn a_table_for_people() {
+        let rows = inventory().rows;
+        let text =
+            |rows: &[Row]| table_of(&COLUMNS, rows.iter().map(Listed::cells).collect(), TableForm::default());
+        let expected = "\
+NETWORK  ADDRESS    CLUSTER  NODE  POD                 IFNAME  SINCE                 CONTAINER
+default  10.0.0.1   east     n1    ns/web-0            net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.2   east     n1    ns/web-0            net1    2026-01-02T03:04:05Z  c1
+default  10.0.0.3   -        -     -                   -       -                     -
+other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:05Z  -
+-        192.0.2.1  -        n2    -                   eth0    -                     cafe
+";
+        assert_eq!(text(&rows), expected);
+        assert!(text(&[]).starts_with("NETWORK") && text(&[]).lines().count() == 1);
+        let names: Vec<String> = rows.iter().map(Listed::name).collect();
+        assert_eq!(names[3..], ["other/10.0.0.9", "/192.0.2.1"]);
+    }
+
+    #[test]
+    fn json_for_programs() {
+        let rows = inventory().rows;
+        let text: Vec<String> = rows.iter().map(|row| serde_json::to_string(row).expect("json")).collect();
+        assert_eq!(
+            text[0],
+            concat!(
+                r#"{"network":"default","address":"10.0.0.1","pool":null,"container_id":"c1","ifname":"net1","#,
+                r#""pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"#,
+                r#""node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z","#,
+                r#""hold":null}"#,
+            )
+        );
+        assert_eq!(
+            text[2],
+            concat!(
+                r#"{"network":"default","address":"10.0.0.3","pool":null,"container_id":null,"ifname":null,"#,
+                r#""pod":{"namespace":null,"name":null,"uid":null},"#,
+                r#""node":null,"cluster":null,"cni_network":null,"created_at":null,"hold":null}"#,
+            )
+        );
+        assert_eq!(
+            text[3],
+            concat!(
+                r#"{"network":"other","address":"10.0.0.9","pool":null,"container_id":null,"ifname":null,"#,
+                r#""pod":{"namespace":null,"name":null,"uid":null},"#,
+                r#""node":null,"cluster":null,"cni_network":null,"created_at":"2026-01-02T03:04:05Z","#,
+                r#""hold":{"note":"printer","for":7200}}"#,
+            )
+        );
+        assert_eq!(
+            text[4],
+            concat!(
+                r#"{"network":null,"address":"192.0.2.1","pool":null,"container_id":"cafe","ifname":"eth0","#,
+                r#""pod":{"namespace":null,"name":null,"uid":null},"#,
+                r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null,"hold":null}"#,
+            )
+        );
+    }
+
+    #[test]
+    fn a_text_means_what_its_form_says() {
+        let network = |name: &str| NetworkName::stored(name).expect("a name");
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let of = |what| Sought::of(what, None, None);
+        for plain in ["10.0.0.2", "10.0.0.2/16", "10.0.0.2/32"] {
+            assert_eq!(of(plain), Ok(Sought::Address(None, address("10.0.0.2"))), "{plain}");
+        }
+        assert_eq!(of("10.0.0.0/24"), Ok(Sought::Prefix("10.0.0.0/24".parse().expect("a prefix"))));
+        assert_eq!(of("fd00::/64"), Ok(Sought::Prefix("fd00::/64".parse().expect("a prefix"))));
+        let blue = Some(network("blue"));
+        assert_eq!(of("blue/10.0.0.2"), Ok(Sought::Address(blue.clone(), address("10.0.0.2"))));
+        assert_eq!(Sought::of("::1", None, blue.as_ref()), Ok(Sought::Address(blue, address("::1"))));
+        assert_eq!(of("/10.0.0.2"), Ok(Sought::Recorded(address("10.0.0.2"))));
+        assert!(matches!(of("east/n1/c1/eth0"), Ok(Sought::Owner(_))));
+        assert!(matches!(of("ns/web-0"), Ok(Sought::Pod(_))));
+        assert_eq!((of("blue"), of("")), (Err("blue"), Err("")));
+        assert_eq!(Sought::of("10.0.0.2", Some(WordKind::Container), None), Err("10.0.0.2"));
+    }
+
+    #[test]
+    fn all_that_is_known_of_an_address() {
+        let text = block(&inventory().rows[0]);
+        assert!(text.contains("pod uid:      u-1\n") && text.contains("held since:   2026-01-02T"), "{text}");
+        let expected = "\
+address:      10.0.0.9
+network:      other
+set aside:    printer
+for:          2h
+held since:   2026-01-02T03:04:05Z
+";
+        assert_eq!(block(&inventory().rows[3]), expected);
+    }
+
+    #[test]
+    fn what_does_not_decode_is_named() {
+        let inventory = inventory();
+        assert_eq!(inventory.unreadable.len(), 1);
+        assert!(
+            inventory.unreadable[0].what.contains("/ip/00000000000000000000ffff0a000003: not a reservation")
+        );
+    }
+}

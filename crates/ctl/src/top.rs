@@ -1,0 +1,122 @@
+//! `metes top`.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::filter::Filter;
+use super::inventory::Row;
+use super::output::ListOutput;
+use super::table::{CellForm, Column, Listed, or_dash};
+use super::{CliError, Context, Terminal};
+use metes_core::pool::NetworkName;
+use metes_engine::kv::Kv;
+
+#[derive(Debug, Args)]
+pub(super) struct TopArgs {
+    /// Whose addresses are counted together
+    #[arg(long, value_enum, default_value_t = Consumer::Namespace)]
+    by: Consumer,
+    /// Show only so many, those with the most addresses; the default is all
+    #[arg(short = 'n', long = "most", value_name = "COUNT")]
+    most: Option<usize>,
+    #[command(flatten)]
+    filter: Filter,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
+/// The holders whose addresses are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Consumer {
+    /// All pods of a namespace
+    Namespace,
+    /// A pod
+    Pod,
+    /// All containers of a node
+    Node,
+    /// All of a network
+    Network,
+}
+
+/// Counts what each namespace, pod, node or network holds, the largest first.
+pub(super) async fn top<K: Kv>(
+    context: &Context<'_, K>,
+    args: &TopArgs,
+    terminal: &mut Terminal<'_>,
+) -> Result<ExitCode, CliError> {
+    let inventory = context.held(&args.filter).await.map_err(CliError::store("count who holds addresses"))?;
+    let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
+    let mut counts = counts(wanted, args.by);
+    counts.truncate(args.most.unwrap_or(usize::MAX));
+    let columns = [(args.by.header(), CellForm::Text), HELD];
+    let ListOutput { format, no_headers, sort_by } = &args.output;
+    // Each name of the first column means it, whatever is counted.
+    let sort_by = sort_by
+        .as_deref()
+        .map(|field| if field.eq_ignore_ascii_case(HELD.0) { HELD.0 } else { columns[0].0 });
+    let output = ListOutput { format: *format, no_headers: *no_headers, sort_by: sort_by.map(str::to_owned) };
+    terminal.list(&columns, counts, &output)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many addresses one consumer has.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct ConsumerCount {
+    /// None for addresses of which it is not known, or that no container has.
+    name: Option<String>,
+    held: usize,
+}
+
+fn counts<'r>(rows: impl Iterator<Item = &'r Row>, by: Consumer) -> Vec<ConsumerCount> {
+    let mut held: BTreeMap<Option<String>, usize> = BTreeMap::new();
+    for row in rows {
+        let pod = row.holder.as_ref().map(|holder| &holder.labels.pod).filter(|pod| !pod.name.is_empty());
+        let name = match by {
+            Consumer::Namespace => pod.map(|pod| pod.namespace.clone()),
+            Consumer::Pod => pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)),
+            Consumer::Node => row.container().map(|owner| owner.node.to_string()),
+            Consumer::Network => row.network.as_ref().map(NetworkName::to_string),
+        };
+        *held.entry(name).or_default() += 1;
+    }
+    let mut counts: Vec<_> = held.into_iter().map(|(name, held)| ConsumerCount { name, held }).collect();
+    counts.sort_by_key(|count| Reverse(count.held));
+    counts
+}
+
+const HELD: Column = ("HELD", CellForm::Whole);
+
+/// What consumers can be sorted by: all headers that the first column may have, and what JSON calls it.
+pub(super) const SORTED_BY: [Column; 6] = [
+    ("NAME", CellForm::Text),
+    ("NAMESPACE", CellForm::Text),
+    ("POD", CellForm::Text),
+    ("NODE", CellForm::Text),
+    ("NETWORK", CellForm::Text),
+    HELD,
+];
+
+impl Consumer {
+    fn header(self) -> &'static str {
+        match self {
+            Consumer::Namespace => "NAMESPACE",
+            Consumer::Pod => "POD",
+            Consumer::Node => "NODE",
+            Consumer::Network => "NETWORK",
+        }
+    }
+}
+
+impl Listed for ConsumerCount {
+    fn cells(&self) -> Vec<String> {
+        vec![self.name(), self.held.to_string()]
+    }
+
+    fn name(&self) -> String {
+        or_dash(self.name.as_deref())
+    }
+}

@@ -1,0 +1,236 @@
+//! What is wrong in files, and where. Pure.
+
+use std::cell::OnceCell;
+
+use super::texts::{Locator, Part, Subject, TakenApart, take_apart};
+use crate::places::TextPlace;
+use crate::pool::text::{self, PoolTextFault};
+use metes_config::HostFile;
+use metes_config::cni::Json;
+use metes_config::nad::Nad;
+use metes_config::validate::{
+    Issue, IssueId, JudgedNetwork, NetworkText, NetworkUse, Severity, compare, judge_host_file, judge_nad,
+    judge_network,
+};
+
+/// One thing that is wrong, and where.
+#[derive(Debug)]
+pub(super) struct ValidateFinding {
+    pub(super) at: FoundAt,
+    pub(super) issue: Issue,
+}
+
+/// Where something stands.
+#[derive(Debug, Clone)]
+pub(super) struct FoundAt {
+    pub(super) file: String,
+    /// Which document of the file, from 1 on.
+    pub(super) document: usize,
+    /// The definition, the pool or the network; none for what has no name.
+    pub(super) object: Option<String>,
+    pub(super) place: Option<TextPlace>,
+}
+
+/// What was judged.
+#[derive(Debug, Default)]
+pub(super) struct ValidateCounts {
+    pub(super) files: usize,
+    pub(super) networks: usize,
+    /// Networks that do not use metes.
+    pub(super) ignored: usize,
+    pub(super) host_files: usize,
+    pub(super) pools: usize,
+}
+
+/// All that was found.
+#[derive(Debug, Default)]
+pub(super) struct Judged {
+    pub(super) findings: Vec<ValidateFinding>,
+    pub(super) counts: ValidateCounts,
+    pub(super) unreadable: Vec<String>,
+}
+
+/// What is found while files are read.
+pub(super) struct Judgement {
+    host: Option<HostFile>,
+    judged: Judged,
+    /// The files, as they were given.
+    files: Vec<String>,
+    /// What networks and pools give addresses of, and where they say so.
+    uses: Vec<(NetworkUse, FoundAt)>,
+}
+
+/// One file.
+struct File<'t> {
+    name: &'t str,
+    text: &'t str,
+    locator: OnceCell<Locator<'t>>,
+}
+
+impl<'t> File<'t> {
+    fn locator(&self) -> &Locator<'t> {
+        self.locator.get_or_init(|| Locator::new(self.text))
+    }
+
+    fn found(&self, document: usize, object: Option<String>, place: Option<TextPlace>) -> FoundAt {
+        FoundAt { file: self.name.to_owned(), document: document + 1, object, place }
+    }
+}
+
+impl Judgement {
+    /// Networks are judged for nodes with this host file.
+    pub(super) fn new(host: Option<HostFile>) -> Self {
+        Self { host, judged: Judged::default(), files: Vec::new(), uses: Vec::new() }
+    }
+
+    /// Something that cannot be read.
+    pub(super) fn unreadable(&mut self, why: String) {
+        self.judged.unreadable.push(why);
+    }
+
+    /// Judges the text of a file.
+    pub(super) fn file(&mut self, name: &str, text: &str) {
+        let file = File { name, text, locator: OnceCell::new() };
+        let TakenApart { parts, unreadable } = take_apart(text);
+        self.files.push(name.to_owned());
+        self.judged.counts.files += 1;
+        self.judged.unreadable.extend(unreadable.map(|why| format!("cannot read {name}: {why}")));
+        let pools: Vec<usize> =
+            parts.iter().filter(|part| part.is_pool()).map(|part| part.document).collect();
+        for Part { document, subject } in parts {
+            match subject {
+                Subject::Nad(nad) => self.nad(&file, document, &nad),
+                Subject::Network(config) => self.network(&file, document, &config, ""),
+                Subject::Ipam(ipam) => {
+                    let config = format!(r#"{{"cniVersion":"1.0.0","name":"ipam","ipam":{ipam}}}"#);
+                    // If it is not JSON, the place of the mistake is in the section.
+                    let is_json = Json::parse(ipam.as_bytes()).is_ok();
+                    let (config, around) = if is_json { (&config, "ipam") } else { (&ipam, "") };
+                    self.network(&file, document, config, around);
+                }
+                Subject::HostFile => self.host_file(&file, document),
+                Subject::Pool => {}
+            }
+        }
+        self.pools(&file, &pools);
+    }
+
+    fn nad(&mut self, file: &File<'_>, document: usize, nad: &Nad) {
+        let label = nad.label();
+        let mut judged = judge_nad(nad, self.host.as_ref());
+        if let Some(config) = &nad.config {
+            let of_nad = file.locator().key(document, &nad.key);
+            for issue in &mut judged.issues {
+                // Where lines of the file are not lines of the configuration, only the latter can be told.
+                if let Some((line, column)) = issue.at
+                    && file.locator().inside(document, &nad.key, config, (&issue.key, issue.at)) == of_nad
+                {
+                    issue.what =
+                        format!("{} at line {line} column {column} of the configuration", issue.what);
+                }
+            }
+        }
+        self.judged_network(judged, |key, at| {
+            let place = match &nad.config {
+                Some(config) => file.locator().inside(document, &nad.key, config, (key, at)),
+                None => file.locator().key(document, &nad.key),
+            };
+            file.found(document, Some(label.clone()), place)
+        });
+    }
+
+    /// A configuration in a file of its own; `without` is what was put around it.
+    fn network(&mut self, file: &File<'_>, document: usize, config: &str, without: &str) {
+        let text = NetworkText { label: file.name, name: "", resource: "", config };
+        let mut judged = judge_network(text, self.host.as_ref());
+        let is_of_ipam = !without.is_empty();
+        // A section alone has no plugin that could have capabilities.
+        judged.issues.retain(|issue| !(is_of_ipam && issue.id == IssueId::NoIpsCapability));
+        self.judged_network(judged, |key, at| {
+            let key = key.strip_prefix(without).map_or(key, |key| key.trim_start_matches('.'));
+            let place = at.map(TextPlace::from).or_else(|| file.locator().key(document, key));
+            file.found(document, None, place)
+        });
+    }
+
+    /// Takes what is wrong with a network, and what it uses; `found` says where a key of it stands, or a line and a
+    /// column.
+    fn judged_network(
+        &mut self,
+        JudgedNetwork { issues, uses, is_of_another }: JudgedNetwork,
+        found: impl Fn(&str, Option<(usize, usize)>) -> FoundAt,
+    ) {
+        let counts = &mut self.judged.counts;
+        *(if is_of_another { &mut counts.ignored } else { &mut counts.networks }) += 1;
+        for issue in issues {
+            self.find(found(&issue.key, issue.at), issue);
+        }
+        for one in uses {
+            let at = found(&one.key, None);
+            self.uses.push((one, at));
+        }
+    }
+
+    fn find(&mut self, at: FoundAt, issue: Issue) {
+        self.judged.findings.push(ValidateFinding { at, issue });
+    }
+
+    fn host_file(&mut self, file: &File<'_>, document: usize) {
+        self.judged.counts.host_files += 1;
+        for issue in judge_host_file(file.text.as_bytes()) {
+            let place = issue.at.map(TextPlace::from);
+            let place = place.or_else(|| file.locator().key(document, &issue.key));
+            self.find(file.found(document, None, place), issue);
+        }
+    }
+
+    fn pools(&mut self, file: &File<'_>, documents: &[usize]) {
+        for (document, read) in text::documents(file.text, Some(documents)) {
+            self.judged.counts.pools += 1;
+            match read {
+                Ok(pool) => {
+                    let label = format!("pool {}", pool.pool);
+                    for (key, what) in pool.needless_excludes() {
+                        let place = file.locator().key(document, &key);
+                        let at = file.found(document, Some(label.clone()), place);
+                        self.find(at, Issue::exclude_outside(&key, what));
+                    }
+                    let ranges = pool.all_ranges().unwrap_or_default();
+                    let key = "ranges".to_owned();
+                    let at = file.found(document, Some(label.clone()), file.locator().key(document, &key));
+                    let network_key = "network";
+                    self.uses.push((NetworkUse { label, key, link: None, ranges, network_key }, at));
+                }
+                Err(PoolTextFault { what, place }) => {
+                    let issue = Issue::new(IssueId::Pool, "", what, "correct it: docs/pools.md has the keys");
+                    self.find(file.found(document, None, place), issue);
+                }
+            }
+        }
+    }
+
+    /// All that was found, also between networks.
+    pub(super) fn done(mut self) -> Judged {
+        let (uses, places): (Vec<NetworkUse>, Vec<FoundAt>) =
+            std::mem::take(&mut self.uses).into_iter().unzip();
+        for (at, issue) in compare(&uses) {
+            self.find(places[at].clone(), issue);
+        }
+        let ValidateCounts { networks, host_files, pools, .. } = self.judged.counts;
+        if networks + host_files + pools == 0
+            && self.judged.unreadable.is_empty()
+            && self.judged.findings.iter().all(|one| one.issue.id.severity() == Severity::Note)
+        {
+            self.judged.unreadable.push(
+                "there is nothing to validate: expected NetworkAttachmentDefinitions, CNI configurations, `ipam` \
+                 sections of type metes, host files or pools"
+                    .to_owned(),
+            );
+        }
+        let Self { mut judged, files, .. } = self;
+        let place = |one: &ValidateFinding| (one.at.document, one.at.place, one.issue.id);
+        // Of one file they stand together, and files in the order in which they were given.
+        judged.findings.sort_by_key(|one| (files.iter().position(|file| *file == one.at.file), place(one)));
+        judged
+    }
+}

@@ -1,0 +1,777 @@
+//! The one way to change what is held.
+//!
+//! ADD, DEL, GC, release, adopt and import differ in what they want. Each says so in a [`Change`]: a pure function from
+//! what was read to the next step. The driver carries out the steps of all of them in the same way:
+//!
+//! ```text
+//!          nobody queues                      applied
+//!   look ----------------------------> commit --------> done
+//!    |                                  ^   |
+//!    | others queue                     |   | lost: plan again on what the answer read; then take a ticket
+//!    v                  at the head     |   | open: settle (store::settle), then look again
+//!   ticket ---> wait -------------------+   |
+//!     ^                                     |
+//!     +-------------------------------------+
+//! ```
+//!
+//! A change without a contender costs one read and one durable write; with what another run of the node has left
+//! behind, the write alone ([`metes_core::plan::first`]). The way through the queue is in `drive/queued.rs`.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::queued::{Head, send};
+use super::kv::{Failure, Kv};
+use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
+use super::prefix;
+use super::queue::Queue;
+use super::session::{Session, new_lease};
+use super::settle::settle;
+use super::tried::Tried;
+use crate::random::random_pause;
+use metes_core::cooling;
+use metes_core::fence::Fence;
+use metes_core::keys::{Bytes, LeaseId, Scope};
+use metes_core::known::HighWater;
+use metes_core::limits;
+use metes_core::plan::change::{Change, Commit, Step};
+use metes_core::plan::effects::Effects;
+use metes_core::plan::first::{self, FirstRequest};
+use metes_core::snapshot::Snapshot;
+use metes_core::ticket::TICKET_OPS;
+use metes_core::txn::{Entry, Op, Reply};
+
+mod queued;
+mod witnessed;
+
+/// There was no time left for a change: others were before it or quicker, or etcd was slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the time for this request is over")]
+pub struct OutOfTime;
+
+impl OutOfTime {
+    /// The reasons that it may have, for people. All programs say the same.
+    pub const REASONS: &'static str =
+        "etcd answers too slowly, too many runs contend for this range, or the host was suspended";
+}
+
+/// Why the driver has not made a change. An ADD can meet all of it; a free, a hold and a claim have errors of their own
+/// with what they can meet.
+#[derive(Debug)]
+pub enum Stopped<D, R> {
+    /// By what was read, the change cannot be made.
+    Refused(R),
+    /// The store failed.
+    Failed(Failure),
+    /// Nobody knows whether a commit was applied. It may still be applied, and would then come to this.
+    Unsettled(Option<D>, Failure),
+    /// The store has gone back, was emptied or is another one, since this epoch. It is now marked as suspect.
+    Suspect(u64),
+    /// No store is founded here: this etcd is too old.
+    TooOld(String),
+    /// No store is founded here: this machine has used another one, in words.
+    OtherUsed(String),
+    /// There is no time left, or the change is not wanted any more.
+    OutOfTime,
+}
+
+impl<D, R> From<Failure> for Stopped<D, R> {
+    fn from(failure: Failure) -> Self {
+        Stopped::Failed(failure)
+    }
+}
+
+impl<D, R> From<prefix::FoundingError> for Stopped<D, R> {
+    fn from(e: prefix::FoundingError) -> Self {
+        match e {
+            prefix::FoundingError::Failed(failure) => Stopped::Failed(failure),
+            prefix::FoundingError::TooOld(text) => Stopped::TooOld(text),
+        }
+    }
+}
+
+type Attempted<C> =
+    Result<Attempt<<C as Change>::Done>, Stopped<<C as Change>::Done, <C as Change>::Refused>>;
+
+/// What one attempt came to.
+enum Attempt<D> {
+    /// A commit was applied, and its ticket was removed with it. Without a result there is more to do.
+    Committed(Option<D>),
+    /// Nothing was to be written.
+    Done(D),
+    /// It was lost, and another attempt follows.
+    Again,
+    /// It was lost to another run at the head of the queue, while this run was there out of impatience.
+    GivesWay,
+}
+
+/// The queue of a commit, as far as it has one, and its fence.
+#[derive(Clone, Copy)]
+struct Footing<'a> {
+    scope: Option<&'a Scope>,
+    fence: &'a Fence,
+}
+
+/// How the next attempt begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Approach {
+    /// With a look; a ticket only where others queue.
+    Look,
+    /// With a ticket: others were there, or quicker.
+    Queue,
+}
+
+/// The last commit that was acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// The scope of the pages that this run has written. None if it wrote none, or if another run has served it.
+    pub scope: Option<Scope>,
+    /// The record that it has written of the ranges that are asked for: the key and its value.
+    pub asked: Option<(Bytes, Vec<u8>)>,
+}
+
+/// Carries out the changes of one run, one after the other, and remembers between them what it has learned.
+pub struct Driver<'a, K> {
+    session: Session<'a, K>,
+    policy: Policy<'a>,
+    approach: Approach,
+    lease: Option<LeaseId>,
+    /// Whether this run has got its lease from etcd, and has not left it for other runs yet.
+    is_new: bool,
+    tickets: TicketLease,
+    /// How long the shared lease must still live; none once etcd has confirmed it.
+    unconfirmed: Option<Duration>,
+    met_others: bool,
+    /// How many commits this run has lost.
+    lost: u32,
+    /// Whether something may be reserved for this run although it fails: another run may have served it, or still
+    /// serve it, without its knowledge; or a store that has gone back has applied its commit.
+    may_be_served: bool,
+    acknowledged: Option<Acknowledged>,
+    /// What the node knew of the store before the last request; none if it knew nothing.
+    known: Option<HighWater>,
+    /// When this run put the node's key.
+    put_at: Option<i64>,
+    /// A pass has deleted the node's key.
+    is_forgotten: bool,
+    /// What sound answers have shown of the store.
+    seen_store: Option<HighWater>,
+    /// Since which epoch the store is suspect in which this run frees all the same.
+    suspect: Option<u64>,
+    first: FirstRequest,
+    /// What earlier attempts have read and written of the keys that all runs of the scope share. They may have changed
+    /// since; a commit notices that. Without them, each attempt would read many pages again.
+    shared: Snapshot,
+}
+
+impl<'a, K: Kv> Driver<'a, K> {
+    /// A driver that has done nothing yet.
+    #[must_use]
+    pub fn new(session: Session<'a, K>, policy: Policy<'a>) -> Self {
+        let lease = policy.lease.shared.map(|shared| shared.id);
+        let is_ready = match policy.tickets {
+            TicketLease::Own(lease) => lease.is_some(),
+            TicketLease::OfCommits => lease.is_some() || policy.lease.used == LeaseUse::ForTicket,
+        };
+        let must_queue = policy.is_crowded && is_ready || policy.fencing == FencePolicy::Ticket;
+        Self {
+            session,
+            approach: if must_queue { Approach::Queue } else { Approach::Look },
+            lease,
+            is_new: false,
+            tickets: policy.tickets,
+            unconfirmed: policy.lease.shared.and_then(|shared| shared.stands),
+            met_others: false,
+            lost: 0,
+            may_be_served: false,
+            acknowledged: None,
+            known: None,
+            put_at: None,
+            is_forgotten: false,
+            seen_store: None,
+            suspect: None,
+            first: FirstRequest::Look,
+            shared: Snapshot::default(),
+            policy,
+        }
+    }
+
+    /// Begins with keys as another run has left them behind. They say what to read; a look reads them anew.
+    #[must_use]
+    pub fn expecting(self, shared: Snapshot) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// The lease that it used last, if it is not known to have ended.
+    #[must_use]
+    pub fn lease(&self) -> Option<LeaseId> {
+        self.lease
+    }
+
+    /// The lease of its own that its last ticket hung on, if that is not known to have ended.
+    #[must_use]
+    pub fn own_ticket_lease(&self) -> Option<LeaseId> {
+        if let TicketLease::Own(lease) = self.tickets { lease } else { None }
+    }
+
+    /// Whether somebody else was in the queue, or quicker.
+    #[must_use]
+    pub fn met_others(&self) -> bool {
+        self.met_others
+    }
+
+    /// Whether something may be reserved for this run although it fails.
+    #[must_use]
+    pub fn may_be_served(&self) -> bool {
+        self.may_be_served
+    }
+
+    /// Takes the last commit that was acknowledged, so that it is told once.
+    pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
+        self.acknowledged.take()
+    }
+
+    /// Shares the lease of its commits with other runs: from now on no ticket hangs on it.
+    pub fn share_lease(&mut self) {
+        self.is_new = false;
+    }
+
+    /// What its answers have shown of the store, as far as they contradict nothing; for the node's mark.
+    #[must_use]
+    pub fn seen_store(&self) -> Option<&HighWater> {
+        self.seen_store.as_ref()
+    }
+
+    /// The epoch since when the store is suspect in which this run has freed all the same.
+    #[must_use]
+    pub fn suspect(&self) -> Option<u64> {
+        self.suspect
+    }
+
+    /// What the first request came to.
+    #[must_use]
+    pub fn first(&self) -> FirstRequest {
+        self.first
+    }
+
+    /// What is known of the keys that all runs of the scope share: pages, summaries, cursors, and meta.
+    #[must_use]
+    pub fn shared(&self) -> &Snapshot {
+        &self.shared
+    }
+
+    /// Forgets what was read: others have changed some of it.
+    pub fn forget_shared(&mut self) {
+        self.shared = Snapshot::default();
+    }
+
+    /// From now on it waits up to the session's deadline.
+    pub fn use_all_time(&mut self) {
+        self.policy.wait_until = self.session.until;
+    }
+
+    /// Carries out one change.
+    ///
+    /// # Errors
+    /// [`Stopped`]
+    pub async fn run<C: Change>(&mut self, change: &mut C) -> Result<C::Done, Stopped<C::Done, C::Refused>> {
+        loop {
+            if !(self.policy.is_wanted)() {
+                return Err(Stopped::OutOfTime);
+            }
+            // On the heap, because the futures around this are large and deeply nested already.
+            match Box::pin(self.attempt(change)).await {
+                Ok(Attempt::Done(done) | Attempt::Committed(Some(done))) => return Ok(done),
+                Ok(Attempt::Committed(None) | Attempt::Again | Attempt::GivesWay) => {}
+                Err(Stopped::Failed(failure)) if self.passes(&failure) => {
+                    self.lose_lease();
+                    change.forget_leases();
+                }
+                Err(stopped) => return Err(stopped),
+            }
+            if Instant::now() >= self.session.until {
+                return Err(Stopped::OutOfTime);
+            }
+            self.pause(limits::RACE_PAUSE_ALONE).await;
+        }
+    }
+
+    /// Waits after a lost race: twice as long after each, up to `most`, and never for the most part of the time that is
+    /// left.
+    async fn pause(&self, most: Duration) {
+        let doubled = limits::RACE_PAUSE * 2_u32.saturating_pow(self.lost.saturating_sub(1).min(16));
+        let left = self.session.until.saturating_duration_since(Instant::now());
+        tokio::time::sleep(random_pause(doubled.min(most).min(left / 4))).await;
+    }
+
+    /// Whether another attempt may follow this failure. If a lease has ended, what was read under it may be too old for
+    /// a commit. If a free has no answer, the next read shows whether it was applied.
+    fn passes(&self, failure: &Failure) -> bool {
+        match failure {
+            Failure::LeaseNotFound => true,
+            Failure::Unknown(_) => {
+                self.policy.fencing == FencePolicy::Nothing && Instant::now() < self.session.until
+            }
+            _ => false,
+        }
+    }
+
+    /// A lease has ended, of its commits or of its tickets.
+    fn lose_lease(&mut self) {
+        self.lease = None;
+        if let TicketLease::Own(lease) = &mut self.tickets {
+            *lease = None;
+        }
+    }
+
+    async fn attempt<C: Change>(&mut self, change: &mut C) -> Attempted<C> {
+        self.recall();
+        let mut seen = std::mem::take(&mut self.shared);
+        let attempted = self.attempt_on(change, &mut seen).await;
+        let keys = self.session.keys;
+        seen.retain(|key| first::is_shared(keys, key));
+        self.shared = seen;
+        attempted
+    }
+
+    /// Looks if that is due. Commits at once if nobody queues, else queues.
+    async fn attempt_on<C: Change>(&mut self, change: &mut C, seen: &mut Snapshot) -> Attempted<C> {
+        let looks = self.approach == Approach::Look;
+        let known = change.scope(seen);
+        let lacks_lease = self.lease.is_none()
+            && self.policy.lease.used == LeaseUse::Always
+            && self.tickets == TicketLease::OfCommits;
+        let mut has_looked = false;
+        if let (Some(scope), Some(remembered), true) = (&known, self.policy.remembered.take(), looks) {
+            if let Some(attempt) = self.commit_first(change, scope, remembered, seen).await? {
+                return Ok(attempt);
+            }
+            has_looked = self.first == FirstRequest::Missed;
+        }
+        if !has_looked && (looks || known.is_none() || lacks_lease) {
+            self.look(change, known.as_ref(), seen).await?;
+            self.judge_look(seen).await?;
+        }
+        // The pools that `auto` chooses are known after the look, and what they say after this.
+        for _ in 0..limits::CHOICE_READS {
+            let unread = change.unread(seen);
+            if unread.is_empty() {
+                break;
+            }
+            self.session.read(&unread, seen).await?;
+        }
+        self.supply_cooling(change, seen).await?;
+        // A free learns its queue from the record that it frees.
+        let Some(scope) = change.scope(seen) else { return self.commit_alone(change, None, seen).await };
+        // An ADD from a pool whose text was not known, or has changed, learns its queue from the look.
+        if looks && known.as_ref() != Some(&scope) {
+            self.session.read_all(self.first_reads(change, Some(&scope), seen), seen).await?;
+        }
+        let others_queue = looks && seen.entry(&self.session.keys.tail(&scope)).is_some();
+        self.met_others |= others_queue;
+        // Only a write proves that a store has gone back: the one that takes a ticket.
+        let waits = others_queue && !change.is_unhindered(seen);
+        if !looks || waits || self.is_doubtful(seen, seen.revision) {
+            return self.commit_in_queue(change, &scope, seen).await;
+        }
+        self.commit_alone(change, Some(&scope), seen).await
+    }
+
+    /// Judges what a look shows. An ADD that doubts takes a ticket, whose answer proves it.
+    async fn judge_look<D, R>(&mut self, seen: &mut Snapshot) -> Result<(), Stopped<D, R>> {
+        if !self.is_doubtful(seen, seen.revision) {
+            self.witness(seen, seen.revision);
+        } else if self.policy.fencing == FencePolicy::Nothing {
+            self.confirm(seen).await?;
+        }
+        Ok(())
+    }
+
+    /// The first request as a commit, planned on what another run has left behind. None: it was not sent, because the
+    /// change must look first, or it was missed, and the answer shows what a look shows.
+    async fn commit_first<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: &Scope,
+        remembered: Snapshot,
+        seen: &mut Snapshot,
+    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
+        let (FencePolicy::LeaseOrTicket(key), Some(lease)) = (&self.policy.fencing, self.lease) else {
+            return Ok(None);
+        };
+        let fence = Fence::Lease { key: key.clone(), lease };
+        let keys = self.session.keys;
+        let look = (keys.tail(scope), self.first_reads(change, Some(scope), seen));
+        let Some(mut commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
+            return Ok(None);
+        };
+        self.add_own_key(&mut commit, &fence, &remembered);
+        match self.session.txn(&commit.txn).await {
+            Ok(reply) if reply.succeeded => {
+                self.first = FirstRequest::Applied;
+                *seen = remembered;
+                seen.apply(&commit.txn, &reply);
+                self.acknowledge(Some(scope), commit.effects, AppliedAt::written(&reply), seen).await?;
+                Ok(Some(Attempt::Committed(commit.done)))
+            }
+            Ok(reply) => {
+                self.first = FirstRequest::Missed;
+                seen.absorb(&commit.txn.otherwise, &reply);
+                change.learn(seen);
+                // Unlike that of a look, this answer is to a write.
+                self.check_known(seen, seen.revision).await?;
+                Ok(None)
+            }
+            Err(failure) if failure.is_open() => {
+                *seen = remembered;
+                self.settle_commit(change, &fence, commit, failure, seen).await.map(Some)
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// The first request: reads what the plan will most likely need, and whether anybody queues. Meanwhile a lease is
+    /// granted or confirmed.
+    ///
+    /// The lease of an ADD must be granted before the run's deadline. Then the tombstone of a DEL that begins later
+    /// than this run lives longer than the lease ([`limits::TOMBSTONE_TTL`]).
+    async fn look<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: Option<&Scope>,
+        seen: &mut Snapshot,
+    ) -> Result<(), Failure> {
+        let Session { kv, until, .. } = self.session;
+        let session = self.session;
+        let read = session.read_all(self.first_reads(change, scope, seen), seen);
+        match (self.lease, self.unconfirmed.take()) {
+            (Some(lease), Some(stands)) => {
+                // Connected first, so that both requests travel together.
+                kv.connect(until).await?;
+                let (age, read) = tokio::join!(kv.lease_age(lease, until), read);
+                read?;
+                // If a tombstone ends too early, an older ADD can still commit. So etcd is asked how long the lease
+                // lives, not the run that left it.
+                let is_confirmed = matches!(age, Ok(Some(age)) if age.left >= stands);
+                self.lease = self.lease.filter(|_| is_confirmed);
+            }
+            (None, _) if self.policy.lease.used == LeaseUse::Always => {
+                kv.connect(until).await?;
+                let lease = new_lease();
+                let (granted, read) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), read);
+                read?;
+                match granted {
+                    Ok(granted) => {
+                        self.judge_lease(granted)?;
+                        (self.lease, self.is_new) = (Some(lease), true);
+                    }
+                    // If it was granted and the answer was lost, it ends by itself.
+                    Err(Failure::Unknown(_) | Failure::LeaseExists) => {}
+                    Err(failure) => return Err(failure),
+                }
+            }
+            _ => read.await?,
+        }
+        change.learn(seen);
+        Ok(())
+    }
+
+    fn first_reads<C: Change>(&self, change: &C, scope: Option<&Scope>, seen: &Snapshot) -> Vec<Op> {
+        let tail = scope.map(|scope| Op::Get(self.session.keys.tail(scope)));
+        tail.into_iter().chain(self.reads(change, seen)).collect()
+    }
+
+    /// What a change and its judge read first, as much as fits beside a ticket's own operations. The plan asks for the
+    /// rest.
+    fn reads<C: Change>(&self, change: &C, seen: &Snapshot) -> Vec<Op> {
+        let mut reads = self.judged_by();
+        let of_change = change.reads(seen).into_iter().map(Op::Get);
+        reads.extend(of_change.filter(|read| !reads.contains(read)).collect::<Vec<_>>());
+        reads.truncate(limits::TXN_OPS - TICKET_OPS);
+        reads
+    }
+
+    /// The lease for a commit where nobody queues.
+    async fn fence_lease(&mut self) -> Result<LeaseId, Failure> {
+        if let Some(lease) = self.lease {
+            return Ok(lease);
+        }
+        let (lease, granted) = self.granted(self.policy.lease.ttl).await?;
+        self.judge_lease(granted)?;
+        (self.lease, self.is_new) = (Some(lease), true);
+        Ok(lease)
+    }
+
+    /// A commit that has a fence uses no lease that is longer than it may be.
+    fn judge_lease(&self, granted: Duration) -> Result<(), Failure> {
+        match self.policy.fencing != FencePolicy::Nothing && granted > limits::FENCE_MOST {
+            true => Err(Failure::LongLease(granted)),
+            false => Ok(()),
+        }
+    }
+
+    /// The lease for a ticket.
+    async fn ticket_lease(&mut self) -> Result<LeaseId, Failure> {
+        let lease = match self.tickets {
+            TicketLease::OfCommits => return self.fence_lease().await,
+            TicketLease::Own(Some(lease)) => lease,
+            // One for commits that nobody else knows is as good, if this run does not use it for commits any more.
+            TicketLease::Own(None) => {
+                let is_short = self.policy.fencing != FencePolicy::Nothing;
+                match self.lease.take_if(|_| self.is_new && is_short) {
+                    Some(lease) => lease,
+                    None => {
+                        let (lease, granted) = self.granted(limits::LEASE_TTL).await?;
+                        self.judge_lease(granted)?;
+                        if granted > limits::FENCE_MOST {
+                            // It does for the ticket of a free. No other run may have it.
+                            return Ok(lease);
+                        }
+                        lease
+                    }
+                }
+            }
+        };
+        self.tickets = TicketLease::Own(Some(lease));
+        Ok(lease)
+    }
+
+    /// The lease for the tombstone of a free that has a ticket on this lease.
+    async fn tombstone_lease(&mut self, ticket: LeaseId) -> Result<LeaseId, Failure> {
+        let puts_tombstone =
+            self.policy.fencing == FencePolicy::Nothing && self.policy.lease.used == LeaseUse::Always;
+        if puts_tombstone { self.fence_lease().await } else { Ok(ticket) }
+    }
+
+    /// Gets the leases for what the change frees and what cools then.
+    async fn supply_cooling<C: Change>(&self, change: &mut C, seen: &Snapshot) -> Result<(), Failure> {
+        let Some((cooldowns, leases)) = change.cooling(seen) else { return Ok(()) };
+        for cooldown_s in cooldowns {
+            let now = Instant::now().into_std();
+            if leases.lacks(cooldown_s, now) {
+                leases.granted(cooldown_s, self.granted(cooling::ttl(cooldown_s)).await?.0, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// A lease that is granted now, and for how long.
+    async fn granted(&self, ttl: Duration) -> Result<(LeaseId, Duration), Failure> {
+        let until = self.session.until;
+        let mut tried = Tried::new();
+        loop {
+            let lease = new_lease();
+            match self.session.kv.grant(lease, ttl, until).await {
+                Ok(granted) => return Ok((lease, granted)),
+                Err(Failure::LeaseExists) => {}
+                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {
+                    tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// Commits where nobody queues.
+    async fn commit_alone<C: Change>(
+        &mut self,
+        change: &mut C,
+        scope: Option<&Scope>,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        let lease = match self.policy.lease.used {
+            LeaseUse::Always => Some(self.fence_lease().await?),
+            LeaseUse::ForTicket => None,
+        };
+        let fence = match (&self.policy.fencing, lease) {
+            (FencePolicy::LeaseOrTicket(key), Some(lease)) => Fence::Lease { key: key.clone(), lease },
+            _ => Fence::Unfenced { lease },
+        };
+        self.commit(change, Footing { scope, fence: &fence }, &mut Head::default(), seen).await
+    }
+
+    /// Plans, reads what the plan lacks, and commits, until it is done or has lost.
+    async fn commit<C: Change>(
+        &mut self,
+        change: &mut C,
+        Footing { scope, fence }: Footing<'_>,
+        head: &mut Head,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        let mut lost = 0;
+        while Instant::now() < self.session.until {
+            change.learn(seen);
+            if let Fence::Ticket(ticket) = fence
+                && !ticket.stands(seen)
+            {
+                return self.after_ticket(change, head, seen).await;
+            }
+            if change.scope(seen).as_ref() != scope {
+                // Another queue is the right one now.
+                return Ok(Attempt::Again);
+            }
+            self.supply_cooling(change, seen).await?;
+            let mut commit = match change.plan(seen, fence, &head.line).map_err(Stopped::Refused)? {
+                Step::Read(ops) => {
+                    self.session.read_all(ops, seen).await?;
+                    continue;
+                }
+                Step::Done(done) => return Ok(Attempt::Done(done)),
+                Step::Commit(commit) => commit,
+            };
+            let founds = commit.effects.founds;
+            if founds {
+                let witness = self.policy.witness.as_ref();
+                if let Some(other) = witness.and_then(|witness| witness.other_store.clone()) {
+                    return Err(Stopped::OtherUsed(other));
+                }
+                prefix::may_found(self.session).await?;
+            }
+            if !(self.policy.is_wanted)() {
+                return Err(Stopped::OutOfTime);
+            }
+            self.recall();
+            if founds && self.known.is_some() {
+                // Another run of the node has seen a store since. A look says what became of it.
+                return Ok(Attempt::Again);
+            }
+            self.add_own_key(&mut commit, fence, seen);
+            // Where a crowd was met, others have come since the queue was read.
+            let crowd = match (fence, scope) {
+                (Fence::Ticket(_), Some(scope)) if self.policy.is_crowded || self.met_others => {
+                    Some(Queue::new(self.session, scope))
+                }
+                _ => None,
+            };
+            let (committed, listed) = send(self.session, &commit.txn, crowd.as_ref()).await;
+            match committed {
+                Ok(reply) if reply.succeeded => {
+                    seen.apply(&commit.txn, &reply);
+                    if matches!(fence, Fence::Ticket(_)) {
+                        head.listed = listed;
+                        head.has_committed(&commit.effects, &reply.found);
+                    }
+                    self.acknowledge(scope, commit.effects, AppliedAt::written(&reply), seen).await?;
+                    return Ok(Attempt::Committed(commit.done));
+                }
+                Ok(reply) => {
+                    seen.absorb(&commit.txn.otherwise, &reply);
+                    // The store may have been emptied or exchanged since it was looked at.
+                    self.check_known(seen, seen.revision).await?;
+                }
+                Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
+                    return self.settle_commit(change, fence, commit, failure, seen).await;
+                }
+                Err(failure) => return Err(failure.into()),
+            }
+            lost += 1;
+            self.lost += 1;
+            self.met_others = true;
+            match fence {
+                Fence::Ticket(ticket) if !ticket.stands(seen) => continue,
+                Fence::Ticket(_) if head.gives_way => return Ok(Attempt::GivesWay),
+                // A free has another way for the time that is left: one without a ticket.
+                Fence::Ticket(_) if Instant::now() >= self.policy.wait_until => {
+                    return Err(Stopped::OutOfTime);
+                }
+                Fence::Ticket(_) => {}
+                Fence::Lease { .. } | Fence::Unfenced { .. } if lost < self.policy.fencing.tries() => {}
+                Fence::Lease { .. } | Fence::Unfenced { .. } => break,
+            }
+            self.pause(match fence {
+                Fence::Ticket(_) => limits::RACE_PAUSE_WITH_TICKET,
+                Fence::Lease { .. } | Fence::Unfenced { .. } => limits::RACE_PAUSE_ALONE,
+            })
+            .await;
+            if let (Fence::Ticket(ticket), Some(scope), false) = (fence, scope, head.line.is_empty()) {
+                // Who was quicker has probably served some of them.
+                let reads = self.reads(change, seen);
+                head.line = self.line(&Queue::new(self.session, scope), ticket, &reads, seen).await?;
+            }
+        }
+        // Others were quicker. If commits are slow, more are on their way.
+        if lost > 0 {
+            self.approach = Approach::Queue;
+        }
+        Ok(Attempt::Again)
+    }
+
+    /// A commit was applied, by this run or for it. Only now is it certain that the store which applied it has
+    /// forgotten nothing. If it was for it, the effects are none, and there is no scope.
+    async fn acknowledge<D, R>(
+        &mut self,
+        scope: Option<&Scope>,
+        effects: Effects,
+        at: AppliedAt,
+        seen: &mut Snapshot,
+    ) -> Result<(), Stopped<D, R>> {
+        if effects.puts_own_key {
+            self.put_at = Some(at.revision);
+        }
+        self.acknowledge_store(at, seen).await?;
+        self.acknowledged = Some(Acknowledged { scope: scope.cloned(), asked: effects.asked });
+        Ok(())
+    }
+
+    /// Nobody knows whether a commit was applied. Finds out, and makes sure that no late copy of it is applied.
+    async fn settle_commit<C: Change>(
+        &mut self,
+        change: &C,
+        fence: &Fence,
+        commit: Commit<C::Done>,
+        why: Failure,
+        seen: &mut Snapshot,
+    ) -> Attempted<C> {
+        tracing::info!(%why, "settling a commit with an open outcome");
+        if matches!(fence, Fence::Lease { .. }) {
+            self.lease = None;
+        }
+        if let Err(failure) = settle(self.session, fence, &commit.proof, seen).await {
+            return Err(Stopped::Unsettled(commit.done, failure));
+        }
+        let found = seen.entry(&commit.proof).cloned();
+        match change.applied(commit, found.as_ref()) {
+            Some(done) => {
+                self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
+                Ok(Attempt::Committed(Some(done)))
+            }
+            // It was not applied, and etcd would refuse it again.
+            None if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
+            None => Ok(Attempt::Again),
+        }
+    }
+}
+
+/// When a commit was applied, as far as its answer tells.
+#[derive(Debug, Clone, Copy)]
+struct AppliedAt {
+    /// The store's revision then, or later.
+    revision: i64,
+    /// The store's revision when the request came that this answers, at least: what the node knew when it sent that
+    /// request cannot be later.
+    least: i64,
+}
+
+impl AppliedAt {
+    /// By this run's own write.
+    fn written(reply: &Reply) -> Self {
+        Self { revision: reply.revision, least: before(reply.revision) }
+    }
+
+    /// A later request has found it at this revision.
+    fn found(revision: i64) -> Self {
+        Self { revision, least: revision }
+    }
+
+    /// A watch has shown it, perhaps before the node knew what it knows now. The answer to the ticket was judged.
+    fn shown(entry: &Entry) -> Self {
+        Self { revision: entry.mod_revision, least: i64::MAX }
+    }
+}
+
+/// The store's revision before a write that it has applied at `revision`, at least: a write makes a revision that
+/// nobody has seen before.
+fn before(revision: i64) -> i64 {
+    revision - 1
+}

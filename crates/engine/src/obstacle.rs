@@ -1,0 +1,38 @@
+//! Why a store does not serve this client, in words for people, with the remedy. Pure.
+
+use std::fmt;
+
+/// What is wrong, and what somebody does about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl Obstacle {
+    /// An obstacle with its remedy.
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what: what.into(), remedy: remedy.into() }
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self::new(format!("{}; {}", self.what, other.what), format!("{}; {}", self.remedy, other.remedy))
+    }
+}
+
+/// What may pass by itself.
+impl<T: Into<String>> From<T> for Obstacle {
+    fn from(what: T) -> Self {
+        Self::new(what, "check that etcd runs, and that this node reaches `etcd.endpoints`")
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}

@@ -1,0 +1,28 @@
+//! Errors about a store that contradicts this node.
+
+use metes_config::cni::error::{Code, Error};
+
+/// The store has gone back in time, was emptied, or is another one.
+#[must_use]
+pub fn suspect(epoch: u64) -> Error {
+    Error::new(
+        Code::StoredState,
+        format!(
+            "etcd is not the store that was in use in epoch {epoch}: it went back in time, was emptied, or is another \
+             one, and may have forgotten addresses that are in use"
+        ),
+    )
+    .with_details(
+        "run `metes-reconciler adopt`; outside Kubernetes, when no running container holds an address that \
+         `metes list` does not show, run `metes check --accept-store`",
+    )
+}
+
+/// Nothing is stored here, and this machine has used another store, in words.
+#[must_use]
+pub fn other_store_used(other: &str) -> Error {
+    Error::new(Code::StoredState, format!("this machine has used {other}, and nothing is stored here"))
+        .with_details(
+            "correct `etcd` in the host file; if a new store is meant, `metes check --accept-store` makes it",
+        )
+}

@@ -1,0 +1,125 @@
+//! An ADD recalls what earlier runs of its node have left behind. These are hints, and nothing relies on them.
+
+use tokio::time::Instant;
+
+use super::mark::{Hints, Mark};
+use super::scope_hints::{ScopeHintFiles, ScopeHints};
+use metes_core::keys::{Bytes, Key, Keys, LeaseId, Scope};
+use metes_core::known::HighWater;
+use metes_core::limits;
+use metes_core::plan::allot::Allotment;
+use metes_core::plan::change::Change;
+use metes_core::pool::asked::AskedRanges;
+use metes_core::pool::record::{Meta, RunStart};
+use metes_core::snapshot::Snapshot;
+use metes_engine::policy::{Policy, SharedLease, TicketLease, Witness};
+
+/// The mark and the hints that earlier runs of the node have left behind.
+#[derive(Default)]
+pub struct LeftBehind {
+    mark: Option<Mark>,
+    pools: Snapshot,
+    /// Of the scope of this ADD.
+    scope: Option<ScopeHints>,
+}
+
+impl LeftBehind {
+    /// Reads the hints that this ADD can use. Without a mark there are none: they may be of another store.
+    #[must_use]
+    pub fn read(mark: Option<Mark>, files: &ScopeHintFiles, keys: &Keys, allotment: &Allotment<'_>) -> Self {
+        let Some(mark) = mark else { return Self::default() };
+        let read = |scope: Scope| {
+            let hints = files.read(&scope)?;
+            let meta = hints.keys.record::<Meta>(&keys.meta()).ok()??;
+            mark.seen.is_of(&meta).then_some(hints)
+        };
+        let mut pools = Snapshot::default();
+        let mut take = |scope: Option<Scope>| {
+            let hints = scope.and_then(read).map(|hints| hints.keys).unwrap_or_default();
+            let of_pools = hints.iter().filter(|(key, _)| is_pool(keys, key));
+            of_pools.for_each(|(key, entry)| pools.set(key, entry.cloned()));
+            pools.clone()
+        };
+        // By the choice of `auto` it is known which texts are needed.
+        let auto = take(allotment.auto_scope());
+        let pools = take(allotment.pools_scope(&auto));
+        let scope = allotment.scope(&pools).and_then(read);
+        Self { mark: Some(mark), pools, scope }
+    }
+
+    /// True if no run of this node has left a mark: then the node knows no etcd yet.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.mark.is_none()
+    }
+
+    /// The pools of this ADD, as they were read last.
+    #[must_use]
+    pub fn pools(&self) -> &Snapshot {
+        &self.pools
+    }
+
+    /// The store as the node knew it.
+    #[must_use]
+    pub fn known(&self) -> Option<HighWater> {
+        self.mark.as_ref().map(|mark| mark.seen.clone())
+    }
+
+    /// True if the last ADD of this machine left this key in the store: it had the name that the machine has now.
+    #[must_use]
+    pub fn has_own_key(&self, own_key: &[u8]) -> bool {
+        let key = self.mark.as_ref().and_then(|mark| mark.seen.key.as_ref());
+        key.is_some_and(|key| key.name.as_bytes() == own_key)
+    }
+
+    /// True if the node has kept the ranges under this key a short while before `now`.
+    #[must_use]
+    pub fn has_kept_ranges(&self, key: &[u8], now: &str) -> bool {
+        let kept = || self.scope.as_ref()?.keys.record::<AskedRanges>(key).ok()?;
+        kept().is_some_and(|asked| is_young(&asked, now))
+    }
+
+    /// The policy of an ADD that began at `start`. Its commits write the key `fence`.
+    #[must_use]
+    pub fn policy<'a>(
+        &self,
+        start: &RunStart,
+        fence: Bytes,
+        wait_until: Instant,
+        witness: Witness<'a>,
+        is_wanted: &'a dyn Fn() -> bool,
+    ) -> Policy<'a> {
+        let hints = self.hints();
+        let shared = hints.lease_for(start);
+        let mut policy = Policy::add(fence, wait_until);
+        policy.lease.shared = shared.map(|lease| SharedLease { id: LeaseId(lease.id), stands: None });
+        Policy {
+            tickets: TicketLease::Own(hints.tickets_for(start).map(|lease| LeaseId(lease.id))),
+            is_crowded: hints.is_crowded(start),
+            witness: Some(witness),
+            remembered: self.remembered(start),
+            is_wanted,
+            ..policy
+        }
+    }
+
+    /// The keys that the first commit of a run may be planned on.
+    fn remembered(&self, start: &RunStart) -> Option<Snapshot> {
+        let mut keys = self.scope.as_ref().filter(|scope| scope.serves(start))?.keys.clone();
+        self.pools.iter().for_each(|(key, entry)| keys.set(key, entry.cloned()));
+        Some(keys)
+    }
+
+    pub(super) fn hints(&self) -> Hints {
+        self.mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default()
+    }
+}
+
+/// True if a node need not write again yet which ranges are asked for.
+pub(super) fn is_young(asked: &AskedRanges, now: &str) -> bool {
+    asked.age(now).is_some_and(|age| age < limits::ASKED_AGAIN)
+}
+
+fn is_pool(keys: &Keys, key: &[u8]) -> bool {
+    matches!(keys.parse(key), Ok(Key::Pool(_) | Key::PoolChanges))
+}

@@ -1,0 +1,123 @@
+//! An ADD raises the mark of its node, and leaves hints that may save the next run a request.
+
+use super::mark::{MarkFile, NodeLease};
+use super::node;
+use super::recall::{LeftBehind, is_young};
+use super::scope_hints::{ScopeHintFiles, ScopeHints};
+use metes_core::keys::{Bytes, Key, Keys, LeaseId, Scope};
+use metes_core::plan::allot::Allotment;
+use metes_core::pool::asked::AskedRanges;
+use metes_core::pool::record::{Record, RunStart};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::Entry;
+use metes_engine::drive::{Acknowledged, Driver};
+use metes_engine::kv::Kv;
+
+/// Where a run leaves something behind, and when.
+pub struct Leaving<'a> {
+    /// The keys of the store.
+    pub keys: &'a Keys,
+    /// The mark of the node.
+    pub mark: &'a MarkFile,
+    /// The hints of the node.
+    pub scope_hints: &'a ScopeHintFiles,
+    /// The start of the run.
+    pub start: &'a RunStart,
+    /// The present boot-time clock, in the form of a start.
+    pub now: RunStart,
+}
+
+impl Leaving<'_> {
+    /// Leaves what the run knows after a commit of it was acknowledged. `before` is what it has recalled.
+    pub fn remember<K: Kv>(self, allotment: &Allotment<'_>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
+        driver.share_lease();
+        let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };
+        let Some(seen) = driver.seen_store().cloned() else { return };
+        let hints = before.hints();
+        let since_when = |LeaseId(id), known: &Option<NodeLease>| match known {
+            Some(known) if known.id == id => known.clone(),
+            _ => NodeLease { id, since: self.start.clone() },
+        };
+        let lease = driver.lease().map(|lease| since_when(lease, &hints.lease));
+        let tickets = driver.own_ticket_lease().map(|lease| since_when(lease, &hints.tickets));
+        let crowded = driver.met_others().then(|| self.now.clone());
+        // Without a scope, what this run has read of the pages is older than what another run has written for it.
+        if let Some(scope) = scope {
+            self.leave_scope(allotment, driver, &scope, asked);
+        }
+        self.leave_pools(allotment, driver.shared(), before.pools());
+        self.mark.raise(seen, |hints| {
+            (hints.lease, hints.tickets) = (lease, tickets);
+            hints.crowded = crowded.or(hints.crowded.take());
+        });
+    }
+
+    /// Leaves what this run knows of its scope, beside what runs of other ranges have left there.
+    fn leave_scope<K: Kv>(
+        &self,
+        allotment: &Allotment<'_>,
+        driver: &Driver<'_, K>,
+        scope: &Scope,
+        asked: Option<(Bytes, Vec<u8>)>,
+    ) {
+        let meta = self.keys.meta();
+        let meta_of = |keys: &Snapshot| keys.entry(&meta).map(|meta| meta.value.clone());
+        let mut shared = driver.shared().clone();
+        // It is read again, because other runs of the node may have left something meanwhile.
+        let known = self.scope_hints.read(scope).filter(|known| meta_of(&known.keys) == meta_of(&shared));
+        let mut known = known.unwrap_or_default();
+        let own_cursors = allotment.cursors(&shared);
+        shared.retain(|key| match self.keys.parse(key) {
+            Ok(Key::Pool(_) | Key::PoolChanges) => false,
+            // A head has read the cursors of all whom it has served.
+            Ok(Key::Cursor(..)) => known.keys.knows(key) || own_cursors.iter().any(|own| own == key),
+            _ => true,
+        });
+        // No look reads the records of ranges that are asked for. So what this run has written is added to what was
+        // known. Only their time is kept: the ranges of many configurations would be too much.
+        let now_for_people = node::timestamp();
+        let is_asked = |key: &[u8]| matches!(self.keys.parse(key), Ok(Key::Asked(_)));
+        let earlier = known.keys.iter().filter(|(key, _)| is_asked(key));
+        let earlier = earlier.filter_map(|(key, entry)| Some((key.clone(), entry?.value.clone())));
+        for (key, value) in earlier.chain(asked) {
+            let record = AskedRanges::decode(&value).ok();
+            if let Some(young) = record.filter(|asked| is_young(asked, &now_for_people)) {
+                let value = young.without_ranges().encode();
+                let entry = Entry { key, value, create_revision: 0, mod_revision: 0, lease: 0 };
+                shared.set(&entry.key.clone(), Some(entry));
+            }
+        }
+        known.keys.retain(|key| !is_asked(key));
+        self.scope_hints.keep(scope, &known.left(shared, driver.first(), self.now.clone()));
+    }
+
+    /// Leaves what `auto` chooses by, and the texts of the pools that it has chosen or that were named.
+    fn leave_pools(&self, allotment: &Allotment<'_>, seen: &Snapshot, before: &Snapshot) {
+        if let Some(scope) = allotment.auto_scope() {
+            self.leave_unless_known(&scope, seen, before, |key| matches!(key, Key::PoolChanges));
+        }
+        if let Some(scope) = allotment.pools_scope(seen) {
+            self.leave_unless_known(&scope, seen, before, |key| matches!(key, Key::Pool(_)));
+        }
+    }
+
+    /// Leaves the keys that are meant, unless they were known `before`. Meta goes with them: it says of which store
+    /// they are.
+    fn leave_unless_known(
+        &self,
+        scope: &Scope,
+        seen: &Snapshot,
+        before: &Snapshot,
+        is_meant: impl Fn(&Key) -> bool,
+    ) {
+        let meta = self.keys.meta();
+        let mut keys = seen.clone();
+        keys.retain(|key| *key == *meta || self.keys.parse(key).is_ok_and(|key| is_meant(&key)));
+        let is_known = |(key, entry): (&Bytes, Option<&Entry>)| {
+            *key == meta || before.knows(key) && before.entry(key) == entry
+        };
+        if !keys.iter().all(is_known) {
+            self.scope_hints.keep(scope, &ScopeHints { keys, missed: None });
+        }
+    }
+}

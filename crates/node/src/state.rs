@@ -1,0 +1,121 @@
+//! Who a node is, and where its runs keep what later ones need.
+
+use std::path::{Path, PathBuf};
+
+use super::mark::{self, MarkFile};
+use super::names::NamesFile;
+use super::node::{self, Identity};
+use super::scope_hints::ScopeHintFiles;
+use super::spool::Spool;
+use metes_config::Settings;
+use metes_config::cni::Error;
+use metes_config::settings::Rule;
+use metes_core::keys::digest_hex;
+use metes_core::pool::names::NodeName;
+
+/// A node as its runs know it: what it is called, and the folder for one store.
+#[derive(Debug, Clone)]
+pub struct NodeState {
+    /// Who the node is.
+    pub identity: Identity,
+    /// Where the mark and the spool are.
+    pub folder: PathBuf,
+    /// The store's endpoints as URLs: the leases that runs share are those of this etcd.
+    pub endpoints: Vec<String>,
+    /// The folder with the state of every prefix that this machine uses. None where the network's configuration names
+    /// the endpoints: there a machine may use one store beside another.
+    pub all: Option<PathBuf>,
+}
+
+impl NodeState {
+    /// The node by the host file and the machine.
+    ///
+    /// # Errors
+    /// Code 7 if the node has no name.
+    pub fn of(settings: &Settings) -> Result<Self, Error> {
+        let identity = Identity {
+            node: node_name(settings)?,
+            cluster: settings.cluster.clone(),
+            machine: node::machine(Path::new(&settings.spool_dir)),
+        };
+        Ok(Self::at(identity, settings))
+    }
+
+    /// The same for a program that leaves nothing on the machine; none if the node has no name.
+    #[must_use]
+    pub fn known(settings: &Settings) -> Option<Self> {
+        let machine = node::known_machine(Path::new(&settings.spool_dir));
+        let machine = machine.map(|machine| machine.digest).unwrap_or_default();
+        let node = node_name(settings).ok()?;
+        Some(Self::at(Identity { node, cluster: settings.cluster.clone(), machine }, settings))
+    }
+
+    /// A node with the state that these settings name.
+    #[must_use]
+    pub fn at(identity: Identity, settings: &Settings) -> Self {
+        let all = match settings.rule {
+            Rule::HostFile => Some(PathBuf::from(&settings.spool_dir)),
+            Rule::Network => None,
+        };
+        Self { identity, folder: state_folder(settings), endpoints: settings.urls(), all }
+    }
+
+    /// The node's spooled frees.
+    #[must_use]
+    pub fn spool(&self) -> Spool {
+        Spool::new(&self.folder, &self.identity)
+    }
+
+    /// What the machine has been called.
+    #[must_use]
+    pub fn names(&self) -> NamesFile {
+        NamesFile::new(&self.folder, &self.identity)
+    }
+
+    /// What the node's runs leave behind of each scope.
+    #[must_use]
+    pub fn scope_hints(&self) -> ScopeHintFiles {
+        ScopeHintFiles::new(&self.folder, &self.identity)
+    }
+
+    /// The node's high-water mark.
+    #[must_use]
+    pub fn mark(&self) -> MarkFile {
+        MarkFile::new(&self.folder, &self.identity, &self.endpoints)
+    }
+
+    /// Another store that this machine has used, in words: under another prefix, or in another cluster.
+    #[must_use]
+    pub fn other_store(&self) -> Option<String> {
+        mark::of_other_store(self.all.as_deref()?, &self.folder, &self.identity)
+    }
+}
+
+/// The host file's name for the node, or one derived from the machine.
+///
+/// # Errors
+/// Code 7 if the machine has neither.
+pub fn node_name(settings: &Settings) -> Result<NodeName, Error> {
+    if let Some(name) = &settings.node_name {
+        return Ok(name.clone());
+    }
+    node::derived_name().map_err(|e| {
+        Error::invalid_config(format!("this node has no name: {e}"))
+            .with_details("set node_name in the host file")
+    })
+}
+
+/// The folder for all state of one prefix on this node. Without a host file it is for one prefix of the store at these
+/// endpoints alone, because another store knows nothing of what was spooled for this one.
+#[must_use]
+pub fn state_folder(settings: &Settings) -> PathBuf {
+    let prefix = &settings.prefix;
+    let name = prefix.trim_matches('/');
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let store = match settings.rule {
+        Rule::HostFile => String::new(),
+        Rule::Network => settings.urls().join(" "),
+    };
+    let digest = digest_hex(format!("{prefix} {store}").as_bytes());
+    Path::new(&settings.spool_dir).join(format!("{name}-{}", &digest[..8]))
+}
