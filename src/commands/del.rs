@@ -17,7 +17,7 @@ use metes_engine::policy::WitnessRun;
 use metes_engine::release::{self, FreeError, FreeHints, Left, NotFreed};
 use metes_node::mark::{Mark, NodeLease};
 
-/// What a DEL that succeeded came to.
+/// The result of a DEL that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
     /// The owner holds nothing that an older run reserved.
@@ -133,7 +133,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     });
 }
 
-/// Whether the failure may pass by itself. Then the free is spooled.
+/// True if the failure may pass by itself. Then the free is spooled.
 fn can_wait(failure: &Failure) -> bool {
     match failure {
         Failure::Unreachable(_)

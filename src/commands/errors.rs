@@ -20,7 +20,7 @@ use metes_engine::kv::Failure;
 use metes_engine::release::{FreeError, NotFreed};
 use metes_node::errors::suspect;
 
-/// What an operator does about a state that contradicts itself.
+/// The remedy for a state that contradicts itself.
 const LOOK_AT_STORE: &str = "run `metes check` and look at what it reports; nothing was changed";
 
 /// An error of another layer, as a runtime hears it.
@@ -249,7 +249,7 @@ pub fn out_of_time() -> Error {
     Error::new(Code::TryAgain, OutOfTime.to_string()).with_details(OutOfTime::REASONS)
 }
 
-/// How many ranges of a set are named when it is full.
+/// A full set names so many ranges.
 const RANGES_NAMED: usize = 8;
 
 /// No address of a set is free. `taken` is [`HELD`] or [`OR_COOLING`].

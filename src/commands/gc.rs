@@ -106,7 +106,7 @@ fn stale<K: Kv>(
     is_stale.then_some(owner)
 }
 
-/// Whether a run started at `start` is of another boot than `now`, or more than `grace_s` older.
+/// True if a run started at `start` is of another boot than `now`, or more than `grace_s` older.
 fn is_past_grace(start: &RunStart, now: &RunStart, grace_s: u64) -> bool {
     start.boot != now.boot || start.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < now.ns
 }

@@ -37,27 +37,27 @@ use metes_node::scope_hints::ScopeHintFiles;
 use metes_node::spool::{Kept, Spool, Spooled};
 use metes_node::state::NodeState;
 
-/// What every verb needs to do its work.
+/// A run, as every verb sees it.
 pub struct Run<'a, K> {
     /// The store; its deadline is the one by which the verb must have answered.
     pub session: Session<'a, K>,
-    /// Who this node is.
+    /// The node's identity.
     pub identity: &'a Identity,
     /// When this run began.
     pub start: RunStart,
     /// The present boot-time clock, in the form of a start.
     pub clock: &'a dyn Fn() -> RunStart,
-    /// Whether whoever called still waits for the answer.
+    /// True if whoever called still waits for the answer.
     pub awaited: &'a dyn Fn() -> bool,
     /// Frees that wait for the store.
     pub spool: Spool,
-    /// What this node has seen of the store.
+    /// The store as this node has seen it.
     pub mark: MarkFile,
     /// The key that this node's runs leave in the store.
     own_key: Bytes,
     /// The node's files.
     node: &'a NodeState,
-    /// What runs of this node leave behind of each scope.
+    /// The hints that runs of this node leave behind of each scope.
     pub scope_hints: ScopeHintFiles,
 }
 
@@ -84,7 +84,7 @@ impl<'a, K: Kv> Run<'a, K> {
         Owner { node, container_id, ifname, cluster }
     }
 
-    /// What an ADD of this run asks for.
+    /// The request of an ADD of this run.
     #[must_use]
     pub fn ask(&self, owner: Owner, labels: Labels, wanted: impl Into<Wanted>) -> Ask {
         let (start, machine) = (self.start.clone(), self.identity.machine.clone());
@@ -118,7 +118,7 @@ impl<'a, K: Kv> Run<'a, K> {
         mark
     }
 
-    /// What this node knows of the store now.
+    /// The present knowledge of this node of the store.
     fn known(&self) -> Option<HighWater> {
         self.read_mark().map(|mark| mark.seen)
     }

@@ -1,4 +1,4 @@
-//! What the caller hears when a command has succeeded.
+//! The answer to the caller of a command that has succeeded.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use metes_core::pool::dns::{PoolDns, add};
 use metes_core::pool::record::Held;
 use metes_core::pool::{Addr, RangeSet, Wanted};
 
-/// What is printed.
+/// The printed answer.
 pub(super) enum VerbAnswer {
     /// Most commands print nothing.
     Nothing,

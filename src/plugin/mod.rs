@@ -16,7 +16,7 @@ use self::work::work;
 use metes_config::cni::{Environment, Error, Json, Version};
 use metes_core::pool::record::RunStart;
 
-/// What a run was given.
+/// The input of a run.
 pub struct Input {
     /// When it began.
     pub start: Result<RunStart, Error>,

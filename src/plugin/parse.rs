@@ -14,7 +14,7 @@ use metes_node::setup;
 pub(super) struct Call {
     pub(super) settings: Settings,
     pub(super) command: StoreCommand,
-    /// How long the command tries to reach an etcd that does not answer.
+    /// The time for which the command tries to reach an etcd that does not answer.
     pub(super) gives_up_after: Duration,
 }
 

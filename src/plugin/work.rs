@@ -50,13 +50,13 @@ pub(super) async fn work(input: &Input, call: Call, out: &mut impl Write) -> Res
     Ok(())
 }
 
-/// What a command that succeeded came to.
+/// The result of a command that succeeded.
 struct Finished {
-    /// What the caller hears.
+    /// The answer to the caller.
     answer: VerbAnswer,
-    /// What is given back if the caller cannot hear it.
+    /// The reservation to give back if the caller cannot hear the answer.
     unheard: Option<Ask>,
-    /// Whether the run carries out what others have spooled.
+    /// True if the run carries out what others have spooled.
     drains_spool: bool,
 }
 

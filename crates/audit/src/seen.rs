@@ -418,7 +418,7 @@ impl Audit {
     }
 }
 
-/// Whether a record is one of its owner's kind: that of a hold has a note and the hold's address alone.
+/// True if a record is one of its owner's kind: that of a hold has a note and the hold's address alone.
 fn is_of_kind(record: &OwnerRecord, kind: &OwnerKind) -> bool {
     match kind {
         OwnerKind::Container(_) => record.hold.is_none(),

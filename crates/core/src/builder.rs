@@ -28,7 +28,7 @@ impl<'a> Builder<'a> {
         Self { snapshot, txn, effects, missing: Vec::new() }
     }
 
-    /// What was read.
+    /// The snapshot.
     #[must_use]
     pub fn seen(&self) -> &'a Snapshot {
         self.snapshot
@@ -72,13 +72,13 @@ impl<'a> Builder<'a> {
         self.txn.compares.push(Compare::Empty(prefix));
     }
 
-    /// How many compares it has.
+    /// The number of its compares.
     #[must_use]
     pub fn compares(&self) -> usize {
         self.txn.compares.len()
     }
 
-    /// Whether it does nothing yet.
+    /// True if it does nothing yet.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.txn.then.is_empty()

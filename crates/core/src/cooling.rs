@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::keys::LeaseId;
 use crate::limits;
 
-/// How long a lease for this cooldown lives, if it is granted now.
+/// The time of a lease for this cooldown, if it is granted now.
 #[must_use]
 pub fn ttl(cooldown_s: u32) -> Duration {
     Duration::from_secs(cooldown_s.into()) + limits::COOLING_SHARED
@@ -42,7 +42,7 @@ impl CoolingLeases {
         self.known.insert(cooldown_s, CoolingLease { id, usable_until, is_new: true });
     }
 
-    /// Whether a free that is planned now needs another lease for this cooldown.
+    /// True if a free that is planned now needs another lease for this cooldown.
     pub fn lacks(&self, cooldown_s: u32, now: Instant) -> bool {
         self.known.get(&cooldown_s).is_none_or(|lease| lease.usable_until <= now)
     }

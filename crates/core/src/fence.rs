@@ -5,7 +5,7 @@ use super::builder::Builder;
 use super::keys::{Bytes, LeaseId};
 use super::ticket::Ticket;
 
-/// What a commit stands behind.
+/// The fence of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fence {
     /// A ticket: the commit compares that it exists, and removes it.

@@ -598,7 +598,7 @@ fn parse_node(cluster: &str, node: &str, machine: &str) -> Option<NodeKey> {
     Some(NodeKey { cluster: ClusterName::or_none(cluster).ok()?, node: node.parse().ok()?, machine })
 }
 
-/// Whether it may tell a machine from others; what metes makes are 32 hex digits.
+/// True if it may tell a machine from others; what metes makes are 32 hex digits.
 fn is_machine(text: &str) -> bool {
     (1..=32).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
@@ -620,7 +620,7 @@ fn parse_net(network: NetworkName, kind: &str, name: &str) -> Option<Key> {
     }
 }
 
-/// Whether it is what [`digest_hex`] makes.
+/// True if it is what [`digest_hex`] makes.
 fn is_digest(text: &str) -> bool {
     text.len() == 32 && is_lower_hex(text)
 }

@@ -11,7 +11,7 @@ use super::keys::{Bytes, Keys};
 use super::snapshot::Snapshot;
 use crate::pool::record::{Forgotten, Meta};
 
-/// What a node has seen of the store: the high-water mark.
+/// The store as a node has seen it: the high-water mark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HighWater {
     /// The store's id (see [`Meta::id`]).
@@ -45,7 +45,7 @@ impl OwnKey {
     }
 }
 
-/// What an answer says of the store that gave it.
+/// The meaning of an answer for the store that gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenAs {
     /// Nothing contradicts what the node knows.
@@ -68,13 +68,13 @@ impl HighWater {
         Some(Self { store, epoch, revision: seen.revision, key, etcd: 0 })
     }
 
-    /// Whether this is the meta of the store that was seen, in the epoch that was seen.
+    /// True if this is the meta of the store that was seen, in the epoch that was seen.
     #[must_use]
     pub fn is_of(&self, meta: &Meta) -> bool {
         meta.id == self.store && meta.epoch == self.epoch
     }
 
-    /// Whether a store with this meta at this revision has lost something that this node has seen: it is another store,
+    /// True if a store with this meta at this revision has lost something that this node has seen: it is another store,
     /// has lost its meta, or has gone back. An epoch only grows, and a new one settles what was before.
     #[must_use]
     pub fn contradicts(&self, meta: Option<&Meta>, revision: i64) -> bool {
@@ -105,7 +105,7 @@ impl HighWater {
         }
     }
 
-    /// Whether a pass has deleted the node's key, by `v1/forgotten` as it was read. What does not decode says nothing.
+    /// True if a pass has deleted the node's key, by `v1/forgotten` as it was read. What does not decode says nothing.
     #[must_use]
     pub fn is_forgotten(&self, keys: &Keys, seen: &Snapshot) -> bool {
         let forgotten = seen.record::<Forgotten>(&keys.forgotten()).ok().flatten();

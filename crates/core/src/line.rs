@@ -10,7 +10,7 @@ use crate::pool::record::Record;
 pub struct Waiting {
     /// The ticket.
     pub ticket: Entry,
-    /// What it asks for; none if only the run itself can decide.
+    /// Its request; none if only the run itself can decide.
     pub asked: Option<Asked>,
 }
 
@@ -22,7 +22,7 @@ impl Waiting {
         Self { asked: record.and_then(TicketRecord::asked), ticket }
     }
 
-    /// Whether a head has given it its turn: then the ticket was written again.
+    /// True if a head has given it its turn: then the ticket was written again.
     #[must_use]
     pub fn has_its_turn(&self) -> bool {
         self.ticket.mod_revision != self.ticket.create_revision
@@ -34,7 +34,7 @@ impl Waiting {
 pub struct Line {
     /// The runs.
     pub waiting: Vec<Waiting>,
-    /// Whether the head stops after its next commit, and so gives another run its turn.
+    /// True if the head stops after its next commit, and so gives another run its turn.
     pub hands_over: bool,
     /// Addresses with stray bits that the head has set for runs which it could not serve.
     pub stray: Vec<NetworkAddress>,
@@ -48,7 +48,7 @@ impl Line {
         Self { waiting: there.cloned().map(Waiting::of).collect(), hands_over: false, stray: Vec::new() }
     }
 
-    /// Whether nobody waits.
+    /// True if nobody waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

@@ -154,7 +154,7 @@ impl TicketRecord {
         if self.encode().len() <= limits::TICKET_BYTES { self } else { Self::of(self.owner) }
     }
 
-    /// Whether another run may reserve something for this one.
+    /// True if another run may reserve something for this one.
     #[must_use]
     pub fn asks_for_addresses(&self) -> bool {
         self.add.is_some()

@@ -12,7 +12,7 @@ use crate::pool::record::{Record, Undecodable};
 pub struct BadRecord {
     /// The key.
     pub key: String,
-    /// What is wrong with its value.
+    /// The fault of its value.
     pub why: Undecodable,
 }
 
@@ -122,7 +122,7 @@ impl Snapshot {
         self.counts.get(prefix).filter(|(_, at)| *at >= read_at).map(|(count, _)| *count)
     }
 
-    /// Whether the key was read.
+    /// True if the key was read.
     #[must_use]
     pub fn knows(&self, key: &[u8]) -> bool {
         self.known.contains_key(key)
@@ -134,7 +134,7 @@ impl Snapshot {
         self.known.get(key).map_or(0, |known| known.at)
     }
 
-    /// Whether the key was read at this revision or later.
+    /// True if the key was read at this revision or later.
     #[must_use]
     pub fn knows_since(&self, key: &[u8], revision: i64) -> bool {
         self.knows(key) && self.read_at(key) >= revision

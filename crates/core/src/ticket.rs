@@ -51,7 +51,7 @@ impl Ticket {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 
-    /// Whether the ticket still exists, by what was read last.
+    /// True if the ticket still exists, by what was read last.
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
@@ -82,7 +82,7 @@ pub fn ticket_txn(ticket: &Ticket, record: &TicketRecord, reads: &[Op], beside: 
     Txn { step: "ticket", compares, then, otherwise, ..Txn::default() }
 }
 
-/// Whether the transaction beside a ticket was carried out: it is the last operation of the one that took the ticket.
+/// True if the transaction beside a ticket was carried out: it is the last operation of the one that took the ticket.
 pub fn has_carried_out(reply: &Reply) -> bool {
     let beside = reply.found.last().and_then(|found| found.nested.as_ref());
     reply.succeeded && beside.is_some_and(|beside| beside.succeeded)

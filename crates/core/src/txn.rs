@@ -81,7 +81,7 @@ impl List {
 }
 
 impl Op {
-    /// Whether the operation changes the store.
+    /// True if the operation changes the store.
     #[must_use]
     pub fn writes(&self) -> bool {
         match self {
@@ -99,9 +99,9 @@ pub struct Txn {
     pub step: &'static str,
     /// The conditions.
     pub compares: Vec<Compare>,
-    /// What is done if all of them hold.
+    /// The operations if all of them hold.
     pub then: Vec<Op>,
-    /// What is done if one of them does not.
+    /// The operations if one of them does not.
     pub otherwise: Vec<Op>,
     /// It is a part of a walk through many keys, for which etcd may need long.
     pub is_walk: bool,
@@ -123,7 +123,7 @@ impl Txn {
         Self { is_walk: true, ..Self::read(vec![Op::List(list)]) }
     }
 
-    /// Whether no branch of it changes the store.
+    /// True if no branch of it changes the store.
     #[must_use]
     pub fn only_reads(&self) -> bool {
         !self.then.iter().chain(&self.otherwise).any(Op::writes)
@@ -135,7 +135,7 @@ impl Txn {
         if succeeded { &self.then } else { &self.otherwise }
     }
 
-    /// Whether it stays within etcd's default limits: 128 operations in each list, 1.5 MiB in all.
+    /// True if it stays within etcd's default limits: 128 operations in each list, 1.5 MiB in all.
     #[must_use]
     pub fn fits(&self) -> bool {
         self.bytes() <= limits::REQUEST_BYTES && self.fits_into(limits::TXN_OPS)
@@ -157,7 +157,7 @@ impl Txn {
         })
     }
 
-    /// How many bytes its puts have.
+    /// The number of bytes of its puts.
     fn bytes(&self) -> usize {
         let written = |op: &Op| match op {
             Op::Put(key, value, _) => key.len() + value.len(),
@@ -188,7 +188,7 @@ pub struct Entry {
 pub struct Found {
     /// The keys.
     pub entries: Vec<Entry>,
-    /// How many keys the range has, also those that were not returned.
+    /// The number of keys of the range, also those that were not returned.
     pub count: i64,
     /// The answer to an [`Op::Nested`].
     pub nested: Option<NestedReply>,
@@ -197,7 +197,7 @@ pub struct Found {
 /// The answer to a transaction inside a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NestedReply {
-    /// Whether its compares were true.
+    /// True if its compares were true.
     pub succeeded: bool,
     /// One answer for each operation of the branch that was taken.
     pub found: Vec<Found>,
@@ -220,7 +220,7 @@ impl Found {
 /// The answer to a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// Whether the compares were true.
+    /// True if the compares were true.
     pub succeeded: bool,
     /// The store's revision after it.
     pub revision: i64,

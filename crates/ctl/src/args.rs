@@ -1,4 +1,4 @@
-//! What a person may type.
+//! The command line.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -19,13 +19,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether the owner is there.
+    /// True if the owner is there.
     pub(super) fn holds(&self, owner: &Owner) -> bool {
         self.node.as_ref().is_none_or(|node| owner.node == **node)
             && self.cluster.as_ref().is_none_or(|cluster| owner.cluster_or_dash() == cluster)
     }
 
-    /// Whether nothing is asked of it.
+    /// True if nothing is asked of it.
     pub(super) fn is_anywhere(&self) -> bool {
         self.node.is_none() && self.cluster.is_none()
     }
@@ -61,13 +61,13 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// Whether all addresses are meant.
+    /// True if all addresses are meant.
     pub(super) fn is_empty(&self) -> bool {
         let Self { network, place, namespace, pod } = self;
         network.is_none() && place.is_anywhere() && namespace.is_none() && pod.is_none()
     }
 
-    /// Whether addresses of this pod are meant.
+    /// True if addresses of this pod are meant.
     pub(super) fn is_of(&self, pod: &Pod) -> bool {
         self.namespace.as_ref().is_none_or(|wanted| pod.namespace == *wanted)
             && self.pod.as_ref().is_none_or(|wanted| wanted.is(pod))
@@ -80,7 +80,7 @@ impl Filter {
         network.as_ref().filter(|_| is_alone)
     }
 
-    /// Whether all that is stored must be read to find what is meant.
+    /// True if all that is stored must be read to find what is meant.
     pub(super) fn needs_everything(&self) -> bool {
         let Self { network, place, namespace, pod } = self;
         network.is_none() && place.node.is_none() && namespace.is_none() && pod.is_none()
@@ -114,7 +114,7 @@ pub(super) struct PodName {
 }
 
 impl PodName {
-    /// Whether that pod is meant.
+    /// True if that pod is meant.
     pub(super) fn is(&self, pod: &Pod) -> bool {
         pod.namespace == self.namespace && pod.name == self.name
     }

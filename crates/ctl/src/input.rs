@@ -7,7 +7,7 @@ use std::path::Path;
 use super::CliError;
 use metes_node::files::read_bounded;
 
-/// Whether a file is stdin.
+/// True if a file is stdin.
 fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }

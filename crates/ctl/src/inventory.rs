@@ -32,7 +32,7 @@ pub(super) struct Row {
     pub(super) pool: Option<FromPool>,
 }
 
-/// Who holds an address.
+/// The holder of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) owner: Owner,
@@ -49,7 +49,7 @@ impl Holder {
         (&self.owner, self.hold.as_ref())
     }
 
-    /// Who has made a reservation.
+    /// The maker of a reservation.
     pub(super) fn of(record: Reservation) -> Self {
         let Reservation { owner, labels, created_at, hold, .. } = record;
         Self { owner, labels, created_at: Some(created_at), hold }
@@ -83,15 +83,15 @@ pub(super) struct Inventory {
     pub(super) rows: Vec<Row>,
     /// Everybody who has an owner record, with its mod revision.
     pub(super) owners: BTreeMap<Owner, i64>,
-    /// Which ranges configurations ask for.
+    /// The ranges that configurations ask for.
     pub(super) asked: Vec<AskedSeen>,
     /// The addresses that are cooling, with their networks.
     pub(super) cooling: BTreeSet<NetworkAddress>,
-    /// What does not decode.
+    /// Values that do not decode.
     pub(super) unreadable: Vec<Unreadable>,
     /// The pools, and what a change of them relies on.
     pub(super) pools: StoredPools,
-    /// What owners have from pools.
+    /// The addresses that owners have from pools.
     from_pools: BTreeMap<(NetworkName, Addr), (Owner, FromPool)>,
 }
 
@@ -190,7 +190,7 @@ impl Inventory {
         &self.rows[begin..end.max(begin)]
     }
 
-    /// How many addresses of a range are held and free.
+    /// The number of held and free addresses of a range.
     pub(super) fn counts(&self, range: &Range) -> RangeCounts {
         let (network, first, last) = (range.network().clone(), range.first(), range.last());
         let held = self.between(&network, first, last).iter().map(|row| (row.address, row.is_set_aside()));
@@ -199,7 +199,7 @@ impl Inventory {
     }
 }
 
-/// How many holders are named before they are only counted.
+/// So many holders are named before they are only counted.
 const HOLDERS_NAMED: usize = 20;
 
 /// A table of who holds what, of at most [`HOLDERS_NAMED`] lines.
@@ -243,7 +243,7 @@ impl Row {
         self.owner().filter(|_| !self.is_set_aside())
     }
 
-    /// Whether no container has it, because it is set aside.
+    /// True if no container has it, because it is set aside.
     pub(super) fn is_set_aside(&self) -> bool {
         self.holder.as_ref().is_some_and(|holder| holder.hold.is_some())
     }
@@ -253,7 +253,7 @@ impl Row {
         self.holder.as_ref().and_then(Holder::words)
     }
 
-    /// Whether it is among those that are meant.
+    /// True if it is among those that are meant.
     pub(super) fn is_wanted(&self, filter: &Filter) -> bool {
         let nobody = Pod::default();
         let pod = self.holder.as_ref().map_or(&nobody, |holder| &holder.labels.pod);
@@ -262,12 +262,12 @@ impl Row {
             && filter.is_of(pod)
     }
 
-    /// Whether it was taken from that pool.
+    /// True if it was taken from that pool.
     pub(super) fn is_from(&self, pool: &PoolName) -> bool {
         self.pool.as_ref().is_some_and(|from| from.name == *pool)
     }
 
-    /// Whether its owner is there; one that is not known, or no container, is nowhere in particular.
+    /// True if its owner is there; one that is not known, or no container, is nowhere in particular.
     fn is_at(&self, place: &Place) -> bool {
         self.container().map_or(place.is_anywhere(), |owner| place.holds(owner))
     }

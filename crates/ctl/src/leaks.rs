@@ -66,14 +66,14 @@ pub(super) async fn leaks<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What speaks for a leak, and what is held.
+/// The signs of a leak, and the held addresses.
 #[derive(Default)]
 struct Evidence {
     inventory: Inventory,
     /// Each owner with its record and the record's mod revision.
     records: Vec<(Owner, OwnerRecord, i64)>,
     pod_index: Snapshot,
-    /// What the reconciler has noted, each with its lease.
+    /// The notes of the reconciler, each with its lease.
     sightings: Vec<(Owner, Sighting, i64)>,
 }
 
@@ -160,7 +160,7 @@ impl Evidence {
     }
 }
 
-/// What the reconciler has noted, and when it frees the owner.
+/// The note of the reconciler, and the time at which it frees the owner.
 fn seen_words(Sighting { reason, grace_s, .. }: &Sighting, age: Duration, is_braked: bool) -> String {
     let grace = Duration::from_secs(*grace_s);
     let when = match age < grace {

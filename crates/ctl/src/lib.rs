@@ -72,9 +72,9 @@ use table::{Column, Listed, Screen, TableForm};
 
 /// Where a command prints, and whom it asks.
 struct Terminal<'a> {
-    /// What was asked for.
+    /// The answer.
     out: &'a mut dyn Write,
-    /// What went wrong, and what else a person should know.
+    /// Errors, and hints for a person.
     err: &'a mut dyn Write,
     /// Asks a question to be answered with yes or no.
     ask: &'a mut dyn FnMut(&str) -> bool,
@@ -82,14 +82,14 @@ struct Terminal<'a> {
     screen: Screen,
 }
 
-/// What a command works on.
+/// The context of a command.
 struct Context<'a, K> {
     session: Session<'a, K>,
     /// This node; none if it has no name.
     node: Option<&'a NodeState>,
-    /// What the host file says.
+    /// The settings of the host file.
     settings: &'a Settings,
-    /// How long the store may take, if that was given.
+    /// The time that the store may take, if that was given.
     timeout: Option<Duration>,
 }
 
@@ -99,7 +99,7 @@ enum CliError {
     /// The store did not do it.
     #[error("cannot {doing}")]
     Store {
-        /// What was tried.
+        /// The attempt, in words.
         doing: String,
         /// Why not.
         source: Failure,
@@ -128,7 +128,7 @@ impl CliError {
         ExitCode::FAILURE
     }
 
-    /// What to do about it, after the sentence that says what is wrong.
+    /// The remedy, after the sentence with the fault.
     fn advice(&self) -> String {
         match self {
             CliError::Store { source, .. } => format!("; {}", source.remedy()),
@@ -197,12 +197,12 @@ impl<K: Kv> Context<'_, K> {
         Self { session, ..*self }
     }
 
-    /// What this node has seen of the store; none if no plugin has run here.
+    /// The store as this node has seen it; none if no plugin has run here.
     fn known(&self) -> Option<HighWater> {
         Some(self.node?.mark().read()?.seen)
     }
 
-    /// Whether the store contradicts what this node knows of it, and what it shows of itself; none if it has no meta.
+    /// True if the store contradicts what this node knows of it, and what it shows of itself; none if it has no meta.
     async fn compared(&self, known: Option<&HighWater>) -> Result<(bool, Option<HighWater>), CliError> {
         let (session, keys) = (self.session, self.session.keys);
         let Some(node) = self.node else { return Ok((false, None)) };

@@ -72,11 +72,11 @@ pub(super) async fn list<K: Kv + Follow>(
 
 /// A name that was asked for.
 struct AskedName {
-    /// What it is the name of.
+    /// The kind of the name.
     place: &'static str,
     name: Option<String>,
     is_known: Cell<bool>,
-    /// Whether only one network or node was looked at for it.
+    /// True if only one network or node was looked at for it.
     is_there: Cell<bool>,
     /// Names that are like it.
     similar: RefCell<BTreeSet<String>>,
@@ -103,7 +103,7 @@ impl AskedName {
         }
     }
 
-    /// Whether nothing was seen that has this name.
+    /// True if nothing was seen that has this name.
     fn is_in_doubt(&self) -> bool {
         self.name.is_some() && !self.is_known.get()
     }

@@ -26,7 +26,7 @@ const OWNERS_BY_NAME: usize = 10_000;
 /// Among so many owners a static address that is only recorded is looked for, if it is not said that it is one.
 const STATICS_SOUGHT: usize = 1000;
 
-/// Whether an owner, with its record if that decodes, is among those that are looked for.
+/// True if an owner, with its record if that decodes, is among those that are looked for.
 pub(super) type OwnerTest<'a> = &'a dyn Fn(&Owner, Option<&OwnerRecord>) -> bool;
 
 impl<K: Kv> Context<'_, K> {
@@ -199,7 +199,7 @@ impl<K: Kv> Context<'_, K> {
         self.recorded(&|held| held == address).await.map(Some)
     }
 
-    /// Whether any key begins with this.
+    /// True if any key begins with this.
     pub(super) async fn has_any(&self, prefix: &Bytes) -> Result<bool, Failure> {
         Ok(self.first(&List { keys_only: true, ..List::prefix(prefix, 1) }).await?.is_some())
     }

@@ -59,7 +59,7 @@ pub(super) fn named_kind(text: &str) -> Result<Kind, String> {
     })
 }
 
-/// What a person asks for.
+/// The request of a person.
 pub(super) struct MendAsked<'a> {
     pub(super) target: &'a MendTarget,
     /// The file that keeps what is deleted and replaced.
@@ -110,17 +110,17 @@ pub(super) async fn mend_all<K: Kv>(
     Ok(report)
 }
 
-/// What it has come to so far.
+/// The result so far.
 struct MendUnderWay {
     yes: bool,
     keeper: Keeper,
     has_found: bool,
-    /// What was mended, or may not be.
+    /// The mended keys, and those that may not be mended.
     settled: BTreeSet<(Kind, Bytes)>,
     /// What else was said: it is looked at once more when something was mended.
     told: BTreeSet<String>,
     mended: usize,
-    /// Whether something is left for a repair: what needs no question, or bits of what was mended.
+    /// True if something is left for a repair: what needs no question, or bits of what was mended.
     needs_repair: bool,
 }
 

@@ -5,7 +5,7 @@ use metes_audit::repair::{Repaired, repair};
 use metes_audit::{Report, audit};
 use metes_engine::kv::Kv;
 
-/// How often a repair looks again for what changed while it was repaired.
+/// A repair looks so often again for changes made meanwhile.
 const REPAIR_ROUNDS: usize = 4;
 
 /// Audits what is stored, in a time of its own.

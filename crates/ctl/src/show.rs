@@ -136,7 +136,7 @@ impl Sought {
         }
     }
 
-    /// Whether it is about few addresses, so that all is told of each.
+    /// True if it is about few addresses, so that all is told of each.
     fn is_shown_in_full(&self) -> bool {
         !matches!(self, Sought::Prefix(_) | Sought::Network(_) | Sought::Pool(_))
     }

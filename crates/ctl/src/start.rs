@@ -109,7 +109,7 @@ fn screen(out: &io::StdoutLock<'_>) -> Screen {
     Screen { width: width.filter(|width| *width > 0), has_colour, has_utf8: has_utf8(variable) }
 }
 
-/// Whether the locale is one of UTF-8: the first of these variables that is not empty says it.
+/// True if the locale is one of UTF-8: the first of these variables that is not empty says it.
 fn has_utf8(variable: impl Fn(&str) -> OsString) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(variable).into_iter().find(|value| !value.is_empty());
     let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();

@@ -51,7 +51,7 @@ pub(super) struct Screen {
     /// How many characters a line has.
     pub(super) width: Option<usize>,
     pub(super) has_colour: bool,
-    /// Whether it shows more than ASCII.
+    /// True if it shows more than ASCII.
     pub(super) has_utf8: bool,
 }
 
@@ -61,7 +61,7 @@ impl Screen {
         self.marked("1", line)
     }
 
-    /// What is wrong.
+    /// The obstacle.
     pub(super) fn red(self, line: &str) -> String {
         self.marked("31", line)
     }

@@ -38,7 +38,7 @@ pub(super) async fn usage<K: Kv>(
 struct Counted {
     overview: Overview,
     counts: BTreeMap<AddressSpan, usize>,
-    /// Who holds addresses of ranges that are older.
+    /// The holders of addresses of older ranges.
     left: Inventory,
 }
 
@@ -51,7 +51,7 @@ struct AddressSpan {
     last: Addr,
 }
 
-/// Which keys are counted.
+/// The kind of the counted keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum CountedKeys {
     Held,
@@ -121,12 +121,12 @@ impl Counted {
         self.counts.get(&span).copied().unwrap_or_default()
     }
 
-    /// How many addresses are set aside from the first to the last one.
+    /// The number of addresses that are set aside, from the first to the last one.
     fn aside(&self, network: &NetworkName, first: Addr, last: Addr) -> usize {
         self.overview.aside.range((network.clone(), first)..=(network.clone(), last)).count()
     }
 
-    /// How many addresses of a range are held and free.
+    /// The number of held and free addresses of a range.
     fn of_range(&self, range: &Range) -> RangeCounts {
         let (network, first, last) = (range.network(), range.first(), range.last());
         let given =
@@ -148,7 +148,7 @@ fn whole(network: &NetworkName) -> AddressSpan {
     AddressSpan { what: CountedKeys::Held, network: network.clone(), first, last }
 }
 
-/// How much of one range is used.
+/// The usage of one range.
 #[derive(Serialize)]
 struct RangeUsage<'a> {
     network: NetworkName,
@@ -165,9 +165,9 @@ struct RangeUsage<'a> {
     held: usize,
     #[serde(serialize_with = "as_text")]
     free: Option<u128>,
-    /// How many are cooling.
+    /// The number of cooling ones.
     cooling: usize,
-    /// How many of the held ones are set aside.
+    /// The number of held ones that are set aside.
     set_aside: usize,
     /// The CNI networks that ask for it, with their clusters.
     asked_by: Vec<String>,
@@ -312,7 +312,7 @@ impl Listed for RangeUsage<'_> {
     }
 }
 
-/// Who holds addresses that only older ranges give.
+/// The holders of addresses that only older ranges give.
 fn left(usages: &[RangeUsage<'_>]) -> String {
     let mut text = String::new();
     for usage in usages.iter().filter(|usage| !usage.left.is_empty()) {

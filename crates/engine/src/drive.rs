@@ -94,7 +94,7 @@ impl<D, R> From<prefix::FoundingError> for Stopped<D, R> {
 type Attempted<C> =
     Result<Attempt<<C as Change>::Done>, Stopped<<C as Change>::Done, <C as Change>::Refused>>;
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt<D> {
     /// A commit was applied, and its ticket was removed with it. Without a result there is more to do.
     Committed(Option<D>),
@@ -113,7 +113,7 @@ struct Footing<'a> {
     fence: &'a Fence,
 }
 
-/// How the next attempt begins.
+/// The start of the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Approach {
     /// With a look; a ticket only where others queue.
@@ -137,25 +137,25 @@ pub struct Driver<'a, K> {
     policy: Policy<'a>,
     approach: Approach,
     lease: Option<LeaseId>,
-    /// Whether this run has got its lease from etcd, and has not left it for other runs yet.
+    /// True if this run has got its lease from etcd, and has not left it for other runs yet.
     is_new: bool,
     tickets: TicketLease,
-    /// How long the shared lease must still live; none once etcd has confirmed it.
+    /// The shared lease must still live this long; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
-    /// How many commits this run has lost.
+    /// The number of commits that this run has lost.
     lost: u32,
-    /// Whether something may be reserved for this run although it fails: another run may have served it, or still
+    /// True if something may be reserved for this run although it fails: another run may have served it, or still
     /// serve it, without its knowledge; or a store that has gone back has applied its commit.
     may_be_served: bool,
     acknowledged: Option<Acknowledged>,
-    /// What the node knew of the store before the last request; none if it knew nothing.
+    /// The node's knowledge of the store before the last request; none if it knew nothing.
     known: Option<HighWater>,
     /// When this run put the node's key.
     put_at: Option<i64>,
     /// A pass has deleted the node's key.
     is_forgotten: bool,
-    /// What sound answers have shown of the store.
+    /// The store as sound answers have shown it.
     seen_store: Option<HighWater>,
     /// Since which epoch the store is suspect in which this run frees all the same.
     suspect: Option<u64>,
@@ -215,13 +215,13 @@ impl<'a, K: Kv> Driver<'a, K> {
         if let TicketLease::Own(lease) = self.tickets { lease } else { None }
     }
 
-    /// Whether somebody else was in the queue, or quicker.
+    /// True if somebody else was in the queue, or quicker.
     #[must_use]
     pub fn met_others(&self) -> bool {
         self.met_others
     }
 
-    /// Whether something may be reserved for this run although it fails.
+    /// True if something may be reserved for this run although it fails.
     #[must_use]
     pub fn may_be_served(&self) -> bool {
         self.may_be_served
@@ -249,7 +249,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.suspect
     }
 
-    /// What the first request came to.
+    /// The result of the first request.
     #[must_use]
     pub fn first(&self) -> FirstRequest {
         self.first
@@ -305,7 +305,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         tokio::time::sleep(random_pause(doubled.min(most).min(left / 4))).await;
     }
 
-    /// Whether another attempt may follow this failure. If a lease has ended, what was read under it may be too old for
+    /// True if another attempt may follow this failure. If a lease has ended, what was read under it may be too old for
     /// a commit. If a free has no answer, the next read shows whether it was applied.
     fn passes(&self, failure: &Failure) -> bool {
         match failure {

@@ -21,7 +21,7 @@ pub trait Follow {
     ) -> impl Future<Output = Result<Self::Changes, Failure>>;
 }
 
-/// What is followed.
+/// A stream of changes.
 pub trait Changes {
     /// The next changes, in their order; some of one revision may follow later.
     ///

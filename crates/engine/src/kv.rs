@@ -1,4 +1,4 @@
-//! What the verbs need of a store: four requests, and the ways they fail.
+//! A store, as the verbs see it: four requests, and the ways they fail.
 //!
 //! The interface is narrow, so that a model can replace etcd in tests of failures that a real etcd cannot be made to
 //! have.
@@ -44,7 +44,7 @@ pub trait Kv {
     /// until it is answered, because only then it is certain.
     fn revoke(&self, lease: LeaseId, until: Instant) -> impl Future<Output = Result<(), Failure>>;
 
-    /// How old a lease is and how long it still lives; none if it has ended.
+    /// The age of a lease and its remaining time; none if it has ended.
     fn lease_age(
         &self,
         lease: LeaseId,
@@ -55,7 +55,7 @@ pub trait Kv {
     /// them.
     fn watch(&self, keys: &[Bytes], until: Instant) -> impl Future<Output = Result<Self::Watch, Failure>>;
 
-    /// What the member that answers says of itself.
+    /// The status of the member that answers.
     fn about(&self, until: Instant) -> impl Future<Output = Result<About, Failure>>;
 
     /// Says which etcd this node knows, by its id; 0 for none. Reads that another one answers go on to the next
@@ -86,11 +86,11 @@ pub trait Watch {
 pub struct Event {
     /// The key.
     pub key: Bytes,
-    /// What it holds since; none if it was deleted.
+    /// Its entry since; none if it was deleted.
     pub entry: Option<Entry>,
 }
 
-/// What etcd says about a lease. All who ask share this clock.
+/// A lease's age by etcd's clock, which all runs share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseAge {
     /// For how long it was granted.
@@ -108,7 +108,7 @@ impl LeaseAge {
     }
 }
 
-/// What a member says of itself.
+/// The status of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
     /// Its version, like `3.6.14`.
@@ -137,7 +137,7 @@ const REFUSES_WRITES: [(&str, &str); 2] =
     [("NOSPACE", "compact and defragment etcd, then clear its alarm"), ("CORRUPT", REPLACE_MEMBER)];
 
 impl About {
-    /// Whether it knows a leader.
+    /// True if it knows a leader.
     #[must_use]
     pub fn has_leader(&self) -> bool {
         self.leader != 0
@@ -178,7 +178,7 @@ impl About {
     }
 }
 
-/// What an operator does about members of etcd that do not have the same data.
+/// The remedy for members of etcd that do not have the same data.
 const REPLACE_MEMBER: &str = "replace the member whose data differ, then clear etcd's alarm";
 
 /// Why a request failed, by what that means for the sender.
@@ -220,13 +220,13 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the request may have been applied, or may still be applied.
+    /// True if the request may have been applied, or may still be applied.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(self, Failure::Unknown(_) | Failure::NoSpace(_))
     }
 
-    /// What an operator does about it. All programs say the same.
+    /// The remedy, in the words of all programs.
     #[must_use]
     pub fn remedy(&self) -> &str {
         match self {

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// What is wrong, and what somebody does about it.
+/// An obstacle with its remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// What is wrong.
+    /// The obstacle.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -24,7 +24,7 @@ impl Obstacle {
     }
 }
 
-/// What may pass by itself.
+/// An obstacle that may pass by itself.
 impl<T: Into<String>> From<T> for Obstacle {
     fn from(what: T) -> Self {
         Self::new(what, "check that etcd runs, and that this node reaches `etcd.endpoints`")

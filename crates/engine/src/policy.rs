@@ -9,7 +9,7 @@ use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::snapshot::Snapshot;
 
-/// What prevents that a commit of a change is applied late.
+/// The fence against a late copy of a commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FencePolicy {
     /// A ticket; where nobody queues, a lease alone, on which the commit writes this key (ADD).
@@ -22,7 +22,7 @@ pub enum FencePolicy {
 }
 
 impl FencePolicy {
-    /// How many commits a run may lose before it queues.
+    /// A run queues after so many lost commits.
     pub(crate) fn tries(&self) -> u32 {
         match self {
             FencePolicy::LeaseOrTicket(_) => limits::CLEAR_TRIES,
@@ -46,22 +46,22 @@ pub enum LeaseUse {
 pub struct SharedLease {
     /// The lease. Whether it exists is for etcd to say.
     pub id: LeaseId,
-    /// How long it must still live by what etcd says; none: any time is enough.
+    /// The time that it must still live by etcd's clock; none: any time is enough.
     pub stands: Option<Duration>,
 }
 
-/// What lease a run uses.
+/// The lease of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeasePolicy {
     /// When it takes one.
     pub used: LeaseUse,
-    /// How long one that it grants lives.
+    /// The time of a lease that it grants.
     pub ttl: Duration,
     /// One that it may use instead of a new one.
     pub shared: Option<SharedLease>,
 }
 
-/// What lease the tickets of a run hang on.
+/// The lease of a run's tickets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TicketLease {
     /// The lease of its commits: nothing ever revokes that.
@@ -74,17 +74,17 @@ pub enum TicketLease {
 /// A node that knows what it has seen of the store.
 #[derive(Clone)]
 pub struct Witness<'a> {
-    /// What it knows, read again each time: other runs of the node may have seen more.
+    /// The node's knowledge, read again each time: other runs of the node may have seen more.
     pub recall: &'a dyn Fn() -> Option<HighWater>,
     /// The key that its runs leave in the store.
     pub own_key: Bytes,
-    /// What its run does.
+    /// The step of its run.
     pub run: WitnessRun,
     /// Another store that this machine has used, in words. A machine that has used one founds no store.
     pub other_store: Option<String>,
 }
 
-/// What a run does in a store that contradicts what its node knows.
+/// The behaviour of a run in a store that contradicts its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WitnessRun {
     /// It reserves, so it ends. In a sound store its commits leave this value under the node's key.
@@ -95,15 +95,15 @@ pub enum WitnessRun {
     FreesInSound,
 }
 
-/// How the changes of one run are carried out.
+/// The way in which the changes of one run are carried out.
 pub struct Policy<'a> {
-    /// What prevents that its commits are applied late.
+    /// The fence of its commits.
     pub fencing: FencePolicy,
-    /// What lease its commits use, and when.
+    /// The lease of its commits, and its time.
     pub lease: LeasePolicy,
     /// The lease for its tickets.
     pub tickets: TicketLease,
-    /// Whether others queued a moment ago. Then it takes a ticket at once.
+    /// True if others queued a moment ago. Then it takes a ticket at once.
     pub is_crowded: bool,
     /// Until when it waits for its turn.
     pub wait_until: Instant,
@@ -112,7 +112,7 @@ pub struct Policy<'a> {
     /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
     /// request is a commit ([`metes_core::plan::first`]).
     pub remembered: Option<Snapshot>,
-    /// Whether the change is still wanted.
+    /// True if the change is still wanted.
     pub is_wanted: &'a dyn Fn() -> bool,
 }
 

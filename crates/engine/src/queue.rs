@@ -25,7 +25,7 @@ pub struct Queue<'a, K> {
     scope: &'a Scope,
 }
 
-/// How a wait ended.
+/// The end of a wait.
 #[derive(Debug)]
 pub enum Turn {
     /// The run is at the head.
@@ -44,14 +44,14 @@ pub enum Turn {
 pub struct Taken<W> {
     /// The ticket.
     pub ticket: Ticket,
-    /// Whether nobody was before it.
+    /// True if nobody was before it.
     pub is_first: bool,
-    /// Whether what was to be carried out beside it was carried out.
+    /// True if what was to be carried out beside it was carried out.
     pub has_carried_out: bool,
     watch: Option<W>,
     /// When the queue moved last: the mod revision of [`Ticket::moved`].
     moved: i64,
-    /// How long a durable write takes.
+    /// The time of a durable write.
     latency: Duration,
 }
 
@@ -67,7 +67,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         self.scope
     }
 
-    /// What its requests are sent with.
+    /// The session of its requests.
     #[must_use]
     pub fn session(&self) -> Session<'a, K> {
         self.session

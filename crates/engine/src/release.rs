@@ -41,7 +41,7 @@ pub enum NotFreed {
     Suspect(u64),
 }
 
-/// What may save a run a request. It is never trusted.
+/// A hint that may save a run a request. It is never trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FreeHints {
     /// A lease for tombstones. It is used if etcd says that it still lives for [`limits::TOMBSTONE_STANDS`].
@@ -52,7 +52,7 @@ pub struct FreeHints {
     pub is_crowded: bool,
 }
 
-/// What a free came to besides [`Freed`]; the next run of the node may use it.
+/// Knowledge gained by a free, besides [`Freed`], for the next run of the node.
 #[derive(Debug, Clone, Default)]
 pub struct Left {
     /// A lease that was granted for the tombstone.

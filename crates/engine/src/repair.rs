@@ -13,10 +13,10 @@ use metes_core::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{self, Entry, List, Op, Txn};
 
-/// What a repair came to.
+/// The result of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SomeRepaired {
-    /// Whether another look at the set makes sense: bits were cleared, or pages differ from those that were judged,
+    /// True if another look at the set makes sense: bits were cleared, or pages differ from those that were judged,
     /// because another run cleared or freed some.
     pub may_have_room: bool,
     /// If not, the addresses of the set that are cooling in the pages that were looked at.
@@ -72,7 +72,7 @@ pub async fn repair_some<K: Kv>(
     }
 }
 
-/// What a look through pages showed.
+/// The result of a look through pages.
 #[derive(Default)]
 struct PagesSeen {
     stray: Vec<NetworkAddress>,
@@ -142,14 +142,14 @@ async fn cooling_of<K: Kv>(
     Ok(entries.into_iter().filter_map(of_set).collect())
 }
 
-/// Whether the set may hand out an address of the page. A page that the set never looks at does not matter.
+/// True if the set may hand out an address of the page. A page that the set never looks at does not matter.
 fn hands_out(set: &RangeSet, network: &NetworkName, page: Page) -> bool {
     let ranges = set.ranges().iter().filter(|range| range.network() == network);
     let mut spans = ranges.flat_map(|range| range.spans());
     spans.any(|span| span.first.page() <= page && page <= span.last.page())
 }
 
-/// Whether a page has changed since the set seemed full. A page that was not read then was full by its summary.
+/// True if a page has changed since the set seemed full. A page that was not read then was full by its summary.
 fn is_another(judged: &Snapshot, key: &[u8], stored: Option<&Entry>) -> bool {
     if judged.knows(key) {
         return judged.mod_revision(key) != stored.map_or(0, |entry| entry.mod_revision);
@@ -163,7 +163,7 @@ fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 3] {
     [Op::Get(keys.page(network, page)), count(Keys::ip), count(Keys::cooling)]
 }
 
-/// Which keys of the addresses of a network are meant.
+/// A kind of key of a network's addresses.
 type AddressKey<'a> = (&'a Keys, fn(&Keys, &NetworkName, Addr) -> Bytes);
 
 /// The bits that a page must have: of what is reserved there, and of what is cooling.

@@ -1,4 +1,4 @@
-//! What every request to the store needs, in one value.
+//! A store, its keys and a deadline: all that a request needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -29,7 +29,7 @@ impl Tried {
         self.spent
     }
 
-    /// Whether there may be another attempt after a pause: it was tried for less than `most`, and it is not `until`
+    /// True if there may be another attempt after a pause: it was tried for less than `most`, and it is not `until`
     /// yet.
     pub fn may_go_on(&mut self, most: Duration, until: Instant) -> bool {
         self.spent() < most && Instant::now() + limits::RETRY_PAUSE < until

@@ -8,7 +8,7 @@ use metes_core::keys::{Bytes, prefix_end};
 use metes_core::limits;
 use metes_core::txn::{Entry, Found, List, Op, Txn};
 
-/// How many walks are tried if etcd compacts the revision that they read.
+/// The number of walks that are tried if etcd compacts the revision that they read.
 const STARTS: usize = 5;
 /// How much further the next listing goes after one that has found nothing.
 const GAP: u64 = 64;
@@ -150,11 +150,11 @@ async fn read<K: Kv>(session: Session<'_, K>, list: List) -> Result<(Found, i64)
 struct Bounds {
     /// Of the whole walk.
     end: Bytes,
-    /// How the names of the last listing that found several begin.
+    /// The common beginning of the names of the last listing that found several.
     alike: Bytes,
-    /// How far apart its first and its last name are.
+    /// The distance of its first and its last name.
     span: u64,
-    /// How many listings have found nothing since.
+    /// The number of listings that have found nothing since.
     empty: u32,
 }
 

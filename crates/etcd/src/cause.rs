@@ -46,7 +46,7 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    /// What is wrong with the endpoint.
+    /// The fault of the endpoint.
     pub(crate) fn what(&self) -> String {
         let text = match self {
             Cause::SpeaksTls => "this port speaks TLS, and the endpoint is written with http",
@@ -126,7 +126,7 @@ pub(crate) fn in_words<'a>(causes: impl IntoIterator<Item = (&'a str, &'a Cause)
     Obstacle::new(what.collect::<Vec<_>>().join("; "), remedies.join("; "))
 }
 
-/// What an error says about the endpoint.
+/// The meaning of an error for the endpoint.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// It stays so until somebody changes something.
@@ -155,7 +155,7 @@ pub(crate) fn read(error: &(dyn Error + 'static), has_certificate: bool) -> Read
     Reading::Unclear
 }
 
-/// Whether a connection that stood broke. All else, such as a refused connection, passes with what causes it.
+/// True if a connection that stood broke. All else, such as a refused connection, passes with what causes it.
 fn is_broken(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, NotConnected, UnexpectedEof,
@@ -223,20 +223,20 @@ fn of_alert(alert: AlertDescription, has_certificate: bool) -> Option<Cause> {
 
 /// What tonic says before the status of an answer in HTTP/2 that is not gRPC, without and with a body.
 const BEFORE_STATUS: [&str; 2] = ["mapped from HTTP status code ", "while receiving response with status: "];
-/// What a server of gRPC says of a service that it does not have.
+/// The words of a gRPC server for a service that it does not have.
 const NO_SUCH_SERVICE: &str = "unknown service";
 /// What a server says that has no such service: who asks may not, there is nothing, or it takes no such request. Other
 /// statuses may come from a proxy before etcd, and pass.
 const NOT_SERVED: [&str; 5] = ["401", "403", "404", "405", "415"];
 
-/// Whether this is said of an answer that no etcd has given.
+/// True if this is said of an answer that no etcd has given.
 pub(crate) fn is_not_etcd(said: &str) -> bool {
     let status = BEFORE_STATUS.iter().find_map(|before| Some(said.split_once(before)?.1));
     status.is_some_and(|status| NOT_SERVED.iter().any(|code| status.starts_with(code)))
         || said.contains(NO_SUCH_SERVICE)
 }
 
-/// What a port speaks, by its answer to the beginning of HTTP/2 or of TLS.
+/// The protocol of a port, by its answer to the beginning of HTTP/2 or of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spoken {
     Http2,

@@ -26,7 +26,7 @@ const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 /// id-ce-subjectAltName, 2.5.29.17.
 const ALTERNATIVE_NAMES: [u8; 3] = [0x55, 0x1d, 0x11];
 
-/// What a certificate says of itself.
+/// The names and times of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// The common name of its subject: the last one if there are several, as for etcd.
@@ -66,11 +66,11 @@ pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     last_common_name(Parts::of(certificate)?.subject)
 }
 
-/// What is read of a certificate.
+/// The fields that are read of a certificate.
 struct Parts<'a> {
     validity: Der<'a>,
     subject: Der<'a>,
-    /// What stands behind the subject.
+    /// The fields behind the subject.
     rest: Der<'a>,
 }
 

@@ -29,7 +29,7 @@ use metes_engine::obstacle::Obstacle;
 use metes_engine::random::{random_below, random_pause};
 use metes_engine::tried::Tried;
 
-/// How to reach an etcd; everything read and checked already.
+/// The access to an etcd; everything read and checked already.
 #[derive(Clone)]
 pub struct Access {
     /// `http://host:port` or `https://host:port`; at least one.
@@ -38,9 +38,9 @@ pub struct Access {
     pub tls: Option<Tls>,
     /// User and password, where etcd does not know users by their certificates.
     pub user: Option<(String, String)>,
-    /// What all keys begin with; only to be named where etcd denies it.
+    /// The prefix of all keys; only to be named where etcd denies it.
     pub prefix: String,
-    /// How long to try while no endpoint accepts a connection.
+    /// The time to try while no endpoint accepts a connection.
     pub give_up: Duration,
 }
 
@@ -49,9 +49,9 @@ pub struct Etcd {
     access: Access,
     /// Counts the turns from one endpoint to the next; it selects the endpoint in use.
     turns: Cell<usize>,
-    /// How many attempts to connect have failed since the last that did not.
+    /// The attempts to connect that have failed since the last that did not.
     failed: Cell<usize>,
-    /// What is known of each endpoint.
+    /// The state of each endpoint.
     known: RefCell<Vec<EndpointState>>,
     /// The id of the etcd that this node knows, if it knows one.
     expected: Cell<Option<u64>>,
@@ -61,10 +61,10 @@ pub struct Etcd {
     client: Mutex<Option<ec::Client>>,
 }
 
-/// What is known of an endpoint.
+/// The state of an endpoint.
 #[derive(Debug, Clone, Default)]
 struct EndpointState {
-    /// Whether it has answered a request.
+    /// True if it has answered a request.
     has_answered: bool,
     /// The id of its etcd, as it said last.
     cluster: Option<u64>,
@@ -195,7 +195,7 @@ impl Etcd {
         }
     }
 
-    /// Whether an endpoint has let this client in. A certificate that is refused is refused the next time too, whatever
+    /// True if an endpoint has let this client in. A certificate that is refused is refused the next time too, whatever
     /// some attempts look like.
     fn is_let_in(&self, connected: &[bool]) -> bool {
         connected
@@ -451,7 +451,7 @@ impl Etcd {
         }
     }
 
-    /// What TLS needs, if the endpoint is to speak it.
+    /// The TLS files, if the endpoint is to speak it.
     fn tls_of(&self, endpoint: &str) -> Option<&Tls> {
         self.access.tls.as_ref().filter(|_| endpoint.starts_with("https://"))
     }
@@ -712,7 +712,7 @@ pub struct EtcdWatch {
     since: i64,
     /// The id of the etcd that has confirmed them.
     cluster: u64,
-    /// What etcd has shown and nobody has taken.
+    /// Events that etcd has shown and nobody has taken.
     shown: VecDeque<Event>,
 }
 
@@ -770,7 +770,7 @@ impl Watch for EtcdWatch {
     }
 }
 
-/// What rustls says of an alert from the other side.
+/// The words of rustls for an alert from the other side.
 const ALERT: &str = "received fatal alert";
 
 /// What tonic says of every error of a connection, before its cause.

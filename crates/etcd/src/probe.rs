@@ -1,4 +1,4 @@
-//! What an endpoint speaks, where a connection to it broke without a reason.
+//! The protocol of an endpoint whose connection broke without a reason.
 //!
 //! A client of HTTP/2 sends before the other side has said anything. If that side then closes the connection, the
 //! client fails to send more and does not read why. So the endpoint is asked once more, by connections that send little
@@ -85,7 +85,7 @@ async fn first_words(address: &str, words: &[u8]) -> Option<Spoken> {
     }
 }
 
-/// How a connection of TLS begins.
+/// The beginning of a TLS connection.
 fn hello() -> Option<Vec<u8>> {
     let config = tls::trusting(RootCertStore::empty()).ok()?;
     let name = ServerName::try_from("etcd").ok()?;

@@ -1,4 +1,4 @@
-//! What TLS needs to reach etcd.
+//! The TLS files of a connection to etcd.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::cause;
 use super::certificate::common_name;
 use metes_engine::obstacle::Obstacle;
 
-/// What TLS needs, as PEM.
+/// The TLS files, as PEM.
 #[derive(Clone)]
 pub struct Tls {
     /// The certificates of the authorities that sign etcd's.
@@ -33,7 +33,7 @@ impl Tls {
     /// Whether the files can be used, and belong together: a certificate and its key are replaced one after the other.
     ///
     /// # Errors
-    /// What does not fit, without any of its content.
+    /// The file that does not fit, without any of its content.
     pub fn check(&self) -> Result<(), Obstacle> {
         self.client_config().map(|_| ())
     }

@@ -20,10 +20,10 @@ const GROUP_READ: u32 = 0o040;
 const EVERYBODY_WRITES: u32 = 0o002;
 /// The bit of a folder in which nobody may remove the files of others.
 const STICKY: u32 = 0o1000;
-/// How many links a path may lead through, as for Linux itself.
+/// A path may lead through so many links, as for Linux itself.
 const LINKS: u32 = 40;
 
-/// Which permission bits a trusted file must not have.
+/// Permission bits that a trusted file must not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// Nobody but the owner may write it.
@@ -85,7 +85,7 @@ pub fn read_trusted(path: &Path, limit: u64, trust: Trust) -> io::Result<Vec<u8>
     Ok(bytes)
 }
 
-/// Whether this program runs in the group.
+/// True if this program runs in the group.
 fn is_own_group(group: u32) -> bool {
     let others = rustix::process::getgroups().unwrap_or_default();
     rustix::process::getegid().as_raw() == group || others.iter().any(|other| other.as_raw() == group)

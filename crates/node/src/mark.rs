@@ -21,10 +21,10 @@ use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::pool::record::RunStart;
 
-/// What a node's runs leave to the next one.
+/// The hints that a node's runs leave to the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// What was seen of the store.
+    /// The store as it was seen.
     pub seen: HighWater,
     /// Never trusted.
     pub hints: Hints,
@@ -101,7 +101,7 @@ impl Hints {
         self.cooling.extend(new.take(COOLING_HINTS));
     }
 
-    /// Whether a run that begins at `start` must expect others in its queue.
+    /// True if a run that begins at `start` must expect others in its queue.
     #[must_use]
     pub fn is_crowded(&self, start: &RunStart) -> bool {
         // Another run may have met them since this one began.
@@ -110,10 +110,10 @@ impl Hints {
     }
 }
 
-/// How many cooldowns a run leaves leases for.
+/// A run leaves leases for so many cooldowns.
 const COOLING_HINTS: usize = 8;
 
-/// Whether `now` is after `then`, by less than `most`.
+/// True if `now` is after `then`, by less than `most`.
 fn is_within(then: &RunStart, now: &RunStart, most: Duration) -> bool {
     now.since(then).is_some_and(|gap| gap < most)
 }
@@ -128,7 +128,7 @@ pub struct NodeLease {
 }
 
 impl NodeLease {
-    /// Whether a run that begins at `start` may use it, if it may be shared for `most`. No id is below 1: etcd takes 0
+    /// True if a run that begins at `start` may use it, if it may be shared for `most`. No id is below 1: etcd takes 0
     /// for no lease at all, and then a commit would have no fence.
     fn serves(&self, start: &RunStart, most: Duration) -> bool {
         self.id > 0 && is_within(&self.since, start, most)

@@ -62,7 +62,7 @@ impl NamesFile {
         former.map(|Called { cluster, node }| Owner { node, cluster, ..owner.clone() }).collect()
     }
 
-    /// Whether the machine has been in this cluster.
+    /// True if the machine has been in this cluster.
     #[must_use]
     pub fn has_been_in(&self, cluster: Option<&ClusterName>) -> bool {
         self.read().iter().any(|name| name.cluster.as_ref() == cluster)

@@ -1,4 +1,4 @@
-//! Which node and machine a run is on, and when it began.
+//! The node and the machine of a run, and its start.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ const MACHINE_ID: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
 /// The file with the id of a machine that has none of its own.
 const MACHINE_FILE: &str = "machine";
 
-/// Who a node is: to other nodes by its names, and to itself by the machine.
+/// A node's identity: to other nodes by its names, and to itself by the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The node's name, unique in its cluster.
@@ -69,7 +69,7 @@ pub fn machine(folder: &Path) -> String {
 /// A machine that has an id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// What tells it from others, see [`machine`].
+    /// The digest that tells it from others, see [`machine`].
     pub digest: String,
     /// Where its id is.
     pub file: PathBuf,
@@ -129,7 +129,7 @@ pub fn later(start: &RunStart) -> RunStart {
     RunStart { boot: start.boot.clone(), ns: boottime_ns() }
 }
 
-/// Whether a run that began at `start` has lasted longer than `most` at the moment `now`.
+/// True if a run that began at `start` has lasted longer than `most` at the moment `now`.
 ///
 /// While the host is suspended, tokio's clock stands still; etcd's leases and other machines go on.
 #[must_use]
@@ -159,7 +159,7 @@ pub fn derived_name() -> Result<NodeName, String> {
     name.parse().map_err(|_| format!("the host name {host:?} cannot be used"))
 }
 
-/// Whether `netns` is the network namespace of this process. A path that cannot be read is not: the main plugin has to
+/// True if `netns` is the network namespace of this process. A path that cannot be read is not: the main plugin has to
 /// deal with that.
 #[must_use]
 pub fn is_own_netns(netns: &str) -> bool {

@@ -29,7 +29,7 @@ pub(super) struct Whose {
 }
 
 impl Whose {
-    /// What belongs to this machine and cluster.
+    /// A value that belongs to this machine and cluster.
     pub(super) fn new(identity: &Identity) -> Self {
         let Identity { machine, cluster, .. } = identity.clone();
         Self { machine, cluster }
@@ -40,7 +40,7 @@ impl Whose {
         format!("cluster {}", self.cluster.as_ref().map_or("-", ClusterName::as_str))
     }
 
-    /// Whether both are of one machine. A machine without an id is told from none.
+    /// True if both are of one machine. A machine without an id is told from none.
     pub(super) fn is_same_machine(&self, other: &Self) -> bool {
         !self.machine.is_empty() && self.machine == other.machine
     }
@@ -58,7 +58,7 @@ struct Content<T> {
     kept: T,
 }
 
-/// What a file holds.
+/// The content of a file.
 pub(super) enum OwnFile<T> {
     /// There is no file.
     Nothing,
@@ -82,7 +82,7 @@ pub(super) fn whose(path: &Path) -> Option<Whose> {
 #[derive(Debug, Clone)]
 pub(super) struct Reader<T> {
     pub(super) whose: Whose,
-    /// What was decoded last, and from which bytes.
+    /// The value that was decoded last, with its bytes.
     last: RefCell<Option<(Vec<u8>, T)>>,
 }
 
@@ -91,7 +91,7 @@ impl<T: DeserializeOwned + Clone> Reader<T> {
         Self { whose, last: RefCell::default() }
     }
 
-    /// What is in the file at `path`.
+    /// The content of the file at `path`.
     pub(super) fn read(&self, path: &Path) -> OwnFile<T> {
         match files::read_trusted(path, OWN_FILE_BYTES, files::Trust::OwnerWrites) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => OwnFile::Nothing,
@@ -100,7 +100,7 @@ impl<T: DeserializeOwned + Clone> Reader<T> {
         }
     }
 
-    /// What a file with these bytes holds.
+    /// The value of a file with these bytes.
     pub(super) fn decode(&self, bytes: &[u8]) -> OwnFile<T> {
         let mut last = self.last.borrow_mut();
         if let Some((_, kept)) = last.as_ref().filter(|(before, _)| before == bytes) {

@@ -18,7 +18,7 @@ use metes_core::pool::record::RunStart;
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 
-/// What is known of one scope.
+/// The hints of one scope.
 #[derive(Debug, Clone, Default)]
 pub struct ScopeHints {
     /// The keys, as they were after the last commit.
@@ -37,7 +37,7 @@ pub struct Miss {
 }
 
 impl ScopeHints {
-    /// Whether a run that begins at `start` sends its commit first.
+    /// True if a run that begins at `start` sends its commit first.
     #[must_use]
     pub fn serves(&self, start: &RunStart) -> bool {
         let is_over = |miss: &Miss| {

@@ -43,21 +43,21 @@ pub struct Spooled {
 /// A free as it was found in its file.
 #[derive(Debug, Clone)]
 pub struct Kept {
-    /// What to free.
+    /// The owner to free.
     pub spooled: Spooled,
     file: PathBuf,
 }
 
-/// What is in a spool.
+/// The content of a spool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// How many frees of this machine and cluster wait.
+    /// The frees of this machine and cluster that wait.
     pub own: usize,
     /// When the oldest of them was written.
     pub oldest: Option<SystemTime>,
-    /// How many are of another machine or cluster, and stay.
+    /// The frees of another machine or cluster, which stay.
     pub others: usize,
-    /// How many cannot be read, and stay.
+    /// The frees that cannot be read, and stay.
     pub unreadable: usize,
 }
 
@@ -132,7 +132,7 @@ impl Spool {
         self.read_own(files, limit)
     }
 
-    /// What is in the folder, without carrying anything out.
+    /// The content of the folder, without carrying anything out.
     ///
     /// # Errors
     /// Why nothing of it is carried out: somebody else may have written it.
@@ -283,7 +283,7 @@ mod tests {
         Identity { node, cluster: cluster.parse().ok(), machine: machine.into() }
     }
 
-    /// How many entries wait for this machine and cluster, and how many for others.
+    /// The number of entries that wait for this machine and cluster, and for others.
     fn counts(spool: &Spool) -> (usize, usize, usize) {
         let Survey { own, others, unreadable, .. } = spool.survey().expect("an own folder");
         (own, others, unreadable)

@@ -1,4 +1,4 @@
-//! Who a node is, and where its runs keep what later ones need.
+//! A node's identity, and the folder with the state that its runs keep.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use metes_core::pool::names::NodeName;
 /// A node as its runs know it: what it is called, and the folder for one store.
 #[derive(Debug, Clone)]
 pub struct NodeState {
-    /// Who the node is.
+    /// The node's identity.
     pub identity: Identity,
     /// Where the mark and the spool are.
     pub folder: PathBuf,
@@ -66,13 +66,13 @@ impl NodeState {
         Spool::new(&self.folder, &self.identity)
     }
 
-    /// What the machine has been called.
+    /// The names of the machine.
     #[must_use]
     pub fn names(&self) -> NamesFile {
         NamesFile::new(&self.folder, &self.identity)
     }
 
-    /// What the node's runs leave behind of each scope.
+    /// The hints that the node's runs leave behind of each scope.
     #[must_use]
     pub fn scope_hints(&self) -> ScopeHintFiles {
         ScopeHintFiles::new(&self.folder, &self.identity)

@@ -370,7 +370,7 @@ fn signal(ticket: &Entry) -> Txn {
 /// The next commit of a head that has its own answer; none if there is nobody to serve and nobody to give a turn to.
 ///
 /// # Errors
-/// What must be read before.
+/// The keys to read before.
 pub fn plan(
     keys: &Keys,
     seen: &Snapshot,

@@ -12,7 +12,7 @@ use crate::txn::{Entry, Op, Txn};
 
 /// A change of what is held: pure, so that a test, a simulation or another run can make the same decision.
 pub trait Change {
-    /// What it comes to.
+    /// Its result.
     type Done;
     /// Why it cannot be made, by what was read.
     type Refused;
@@ -24,12 +24,12 @@ pub trait Change {
     /// else changes the same.
     fn scope(&self, seen: &Snapshot) -> Option<Scope>;
 
-    /// What must be read before its queue is known, apart from what it reads first.
+    /// The keys to read before its queue is known, apart from those that it reads first.
     fn unread(&self, _seen: &Snapshot) -> Vec<Bytes> {
         Vec::new()
     }
 
-    /// What to read first, and again at the head of a queue.
+    /// The keys to read first, and again at the head of a queue.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes>;
 
     /// Whether, by what was read, it writes nothing that others in the queue write. Then it does not wait for its turn.
@@ -53,13 +53,13 @@ pub trait Change {
     /// Remembers what an answer shows, if the next one may not show it any more.
     fn learn(&mut self, _seen: &Snapshot) {}
 
-    /// What to do next. The plan of an ADD serves the others in the queue too, together with itself.
+    /// The next step. The plan of an ADD serves the others in the queue too, together with itself.
     ///
     /// # Errors
     /// Why the change cannot be made.
     fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Self::Done>, Self::Refused>;
 
-    /// What its ticket says. `epoch` is that of the store, and `tombstones` the lease for a tombstone.
+    /// The record of its ticket. `epoch` is that of the store, and `tombstones` the lease for a tombstone.
     fn ticket(&self, _seen: &Snapshot, _epoch: u64, _tombstones: LeaseId) -> TicketRecord {
         TicketRecord::of(self.owner().clone())
     }
@@ -103,7 +103,7 @@ pub struct Commit<D> {
     pub txn: Txn,
     /// Its effects if it is applied.
     pub effects: Effects,
-    /// What it comes to; none: plan again after it.
+    /// Its result; none: plan again after it.
     pub done: Option<D>,
     /// The key that tells whether it was applied.
     pub proof: Bytes,

@@ -52,7 +52,7 @@ pub struct Serving {
 pub struct Position(pub usize);
 
 impl Position {
-    /// Whether the transaction of this place was carried out. `found` is the answer to an applied one around it.
+    /// True if the transaction of this place was carried out. `found` is the answer to an applied one around it.
     #[must_use]
     pub fn is_carried_out(self, found: &[Found]) -> bool {
         self.carried_out(found).is_some()

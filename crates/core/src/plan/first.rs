@@ -10,7 +10,7 @@ use crate::line::Line;
 use crate::snapshot::Snapshot;
 use crate::txn::{Compare, Op, Txn};
 
-/// What the first request came to.
+/// The result of the first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstRequest {
     /// It was a look.
@@ -50,7 +50,7 @@ pub fn commit_first<C: Change>(
     commit.txn.fits_with_own_key().then_some(commit)
 }
 
-/// Whether a key is worth remembering: the plans of all runs of a scope rely on it.
+/// True if a key is worth remembering: the plans of all runs of a scope rely on it.
 #[must_use]
 pub fn is_shared(keys: &Keys, key: &[u8]) -> bool {
     matches!(

@@ -19,7 +19,7 @@ use crate::request::TicketRecord;
 use crate::snapshot::{BadRecord, Snapshot};
 use crate::txn::{Compare, Entry, Op};
 
-/// Which record of an owner may be freed.
+/// The record of an owner that may be freed.
 #[derive(Debug, Clone, Copy)]
 pub enum FreeGuard<'a> {
     /// A record that is older than this start (DEL, GC).
@@ -63,7 +63,7 @@ impl FreeGuard<'_> {
     }
 }
 
-/// What freeing an owner came to.
+/// The result of freeing an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Freed {
     /// The owner held nothing.
@@ -96,7 +96,7 @@ pub struct Freeing<'a> {
     free: Free<'a>,
     keys: &'a Keys,
     mode: Mode,
-    /// What the owner held when its record was last read.
+    /// The addresses of the owner when its record was last read.
     held: Vec<Held>,
     /// Under which former names it held something then.
     held_formerly: Vec<Owner>,
@@ -321,7 +321,7 @@ impl<'a> Freeing<'a> {
     }
 }
 
-/// How much of a free is done in its transaction.
+/// The part of a free that its transaction does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Everything.
@@ -352,7 +352,7 @@ impl Mode {
     }
 }
 
-/// What one transaction frees.
+/// The part that one transaction frees.
 #[derive(Clone, Copy)]
 pub struct Freeable<'a> {
     /// Whose addresses.
@@ -456,7 +456,7 @@ pub fn index_keys(keys: &Keys, owner: &Owner, record: &OwnerRecord) -> Vec<Bytes
     networks(record).into_iter().map(key).collect()
 }
 
-/// Whether the pod index names another owner in every network in which an owner holds an address: a younger sandbox of
+/// True if the pod index names another owner in every network in which an owner holds an address: a younger sandbox of
 /// its pod has addresses of its own. An entry that does not decode, or is not in the snapshot, names nobody.
 #[must_use]
 pub fn is_replaced(keys: &Keys, owner: &Owner, record: &OwnerRecord, index: &Snapshot) -> bool {

@@ -14,7 +14,7 @@ use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Record, Reservatio
 use crate::pool::{Addr, NetworkName};
 use crate::snapshot::{BadRecord, Snapshot};
 
-/// What an operator asks for.
+/// The request of an operator.
 #[derive(Debug, Clone)]
 pub struct HoldRequest {
     /// The network of the address.
@@ -29,7 +29,7 @@ pub struct HoldRequest {
     pub first_meta: Meta,
 }
 
-/// What setting an address aside comes to.
+/// The result of setting an address aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldMade {
     /// It is set aside now.
@@ -63,7 +63,7 @@ pub enum HoldRefused {
     Contradiction,
 }
 
-/// Who holds an address, with the pod if it is known.
+/// The holder of an address, with the pod if it is known.
 fn holder(reservation: &Reservation) -> String {
     let (owner, pod) = (&reservation.owner, &reservation.labels.pod);
     match pod.name.is_empty() {

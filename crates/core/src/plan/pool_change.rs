@@ -25,11 +25,11 @@ pub struct StoredPools {
     pools: BTreeMap<PoolName, PoolDefinition>,
     bad: Vec<BadRecord>,
     has_allocations: bool,
-    /// Whether what `auto` chooses by is not what the pools say. Somebody has changed it with other tools.
+    /// True if what `auto` chooses by is not what the pools say. Somebody has changed it with other tools.
     is_contradicted: bool,
 }
 
-/// What is to become of a pool.
+/// The wanted state of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolIntent {
     /// It is to be so.
@@ -93,7 +93,7 @@ pub enum PoolChangeRefused {
         from: NetworkName,
         /// The network that it was to have.
         to: NetworkName,
-        /// How many addresses of it are held.
+        /// The number of its addresses that are held.
         held: usize,
     },
     /// An address would have two gateways or two prefix lengths.
@@ -132,7 +132,7 @@ pub enum PoolChangeRefused {
         pool: PoolName,
         /// The ranges that are not closed.
         ranges: Vec<String>,
-        /// How many addresses in its ranges are held.
+        /// The number of held addresses in its ranges.
         held: usize,
     },
 }
@@ -218,7 +218,7 @@ impl StoredPools {
         self.seen.record(&keys.meta()).ok().flatten()
     }
 
-    /// Whether a change would write the first meta.
+    /// True if a change would write the first meta.
     #[must_use]
     pub fn founds(&self, keys: &Keys) -> bool {
         self.seen.entry(&keys.meta()).is_none()

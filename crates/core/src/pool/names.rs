@@ -30,9 +30,9 @@ const IMPORTED: &str = "imported-";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {found:?} is not valid: expected {expected}")]
 pub struct InvalidName {
-    /// What the name is for, as a user knows it.
+    /// The purpose of the name, as a user knows it.
     pub what: &'static str,
-    /// What was found.
+    /// The text that was found.
     pub found: String,
     /// The rule that it breaks.
     pub expected: &'static str,
@@ -347,7 +347,7 @@ impl ContainerId {
     }
 }
 
-/// Whether `name` is 1..=`max` characters out of `[A-Za-z0-9._-]`, and not `.` or `..`.
+/// True if `name` is 1..=`max` characters out of `[A-Za-z0-9._-]`, and not `.` or `..`.
 #[must_use]
 pub fn is_plain_name(name: &str, max: usize) -> bool {
     (1..=max).contains(&name.len()) && is_plain(name)

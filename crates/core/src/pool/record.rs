@@ -136,7 +136,7 @@ pub struct RunStart {
 }
 
 impl RunStart {
-    /// Whether something started at `other` (nothing: no start known) is older than this run.
+    /// True if something started at `other` (nothing: no start known) is older than this run.
     ///
     /// Older means: no start, another boot, or the same boot and an earlier moment.
     #[must_use]
@@ -167,7 +167,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether nothing is known of the pod (cnitool, podman).
+    /// True if nothing is known of the pod (cnitool, podman).
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         self.namespace.is_empty() && self.name.is_empty() && self.uid.is_none()
@@ -198,7 +198,7 @@ impl Held {
         Self { address, network, pool: None, cooldown_s: 0 }
     }
 
-    /// Whether this address is among `all`, whatever a pool or a configuration said of it when it was given.
+    /// True if this address is among `all`, whatever a pool or a configuration said of it when it was given.
     #[must_use]
     pub fn is_among(&self, all: &[Held]) -> bool {
         all.iter().any(|one| (one.address, &one.network) == (self.address, &self.network))
@@ -309,7 +309,7 @@ pub struct OwnerRecord {
     pub hold: Option<HoldNote>,
 }
 
-/// What an operator says of an address that is set aside.
+/// An operator's note on an address that is set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldNote {
     /// Why, for people.
@@ -339,7 +339,7 @@ impl OwnerRecord {
         })
     }
 
-    /// Whether an address rests after it is freed.
+    /// True if an address rests after it is freed.
     #[must_use]
     pub fn has_cooldown(&self) -> bool {
         self.cooling().next().is_some()
@@ -381,7 +381,7 @@ pub struct Caller<'a> {
 }
 
 impl Caller<'_> {
-    /// Whether the record is of the very container that is asked about: its machine is this one, or is not known, or
+    /// True if the record is of the very container that is asked about: its machine is this one, or is not known, or
     /// the container is one of the same pod. A machine may have got another id: it was installed anew, or has a new one
     /// at each boot.
     #[must_use]
@@ -395,7 +395,7 @@ impl Caller<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     v: u32,
-    /// Who holds it.
+    /// The holder.
     #[serde(flatten)]
     pub owner: Owner,
     /// Labels.
@@ -485,7 +485,7 @@ impl ClusterId {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
     v: u32,
-    /// What made it an orphan.
+    /// The reason why it is an orphan.
     pub reason: String,
     /// The mod revision of the owner record that was judged.
     pub revision: i64,
@@ -574,7 +574,7 @@ pub struct Lacking {
     pub pod: String,
     /// Its UID in the API.
     pub uid: String,
-    /// Whether two passes in a row saw it.
+    /// True if two passes in a row saw it.
     pub certain: bool,
 }
 
@@ -698,7 +698,7 @@ pub enum Undecodable {
 }
 
 impl Undecodable {
-    /// Whether a newer program wrote it.
+    /// True if a newer program wrote it.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         matches!(self, Self::Version { found, .. } if *found > u64::from(VERSION))
@@ -719,7 +719,7 @@ pub fn newer_version(value: &[u8]) -> Option<u64> {
 
 /// A record with a version of its own.
 pub trait Record: Serialize + DeserializeOwned {
-    /// What people call this kind of record.
+    /// The name of this kind of record for people.
     const KIND: &'static str;
 
     /// The bytes to store.

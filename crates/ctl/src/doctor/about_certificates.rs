@@ -1,4 +1,4 @@
-//! What there is to say of certificates and of this node's clock. Pure.
+//! Judges certificates and this node's clock. Pure.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! What there is to say of etcd's endpoints and of what is stored. Pure.
+//! Judges etcd's endpoints and the stored state. Pure.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn not_asked(url: &str, refused: Option<&str>) -> CheckLine {
     }
 }
 
-/// Whether the endpoint has answered: that it denies something is an answer.
+/// True if the endpoint has answered: that it denies something is an answer.
 fn answers(endpoint: &EndpointFacts) -> bool {
     matches!(endpoint.read, Ok(_) | Err(Failure::Denied(_)))
 }

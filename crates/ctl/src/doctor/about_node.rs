@@ -1,4 +1,4 @@
-//! What there is to say of the host file, the files that it names, and what is on the node. Pure.
+//! Judges the host file, the files that it names, and the node's own files. Pure.
 
 use super::facts::{
     Chosen, EtcdFacts, FileFacts, FileOwner, HostFileFacts, Machines, NameFrom, NodeFacts, SpoolFacts,
@@ -7,7 +7,7 @@ use super::line::{Check, CheckLine};
 use crate::table::many;
 use metes_node::spool::Survey;
 
-/// How many digits of a machine's digest are shown.
+/// So many digits of a machine's digest are shown.
 const DIGEST_DIGITS: usize = 8;
 
 pub(super) fn host_file(facts: &HostFileFacts, user: u32) -> Vec<CheckLine> {

@@ -98,7 +98,7 @@ async fn all<T: 'static, F: Future<Output = T> + 'static>(futures: impl IntoIter
     done.into_iter().map(|(_, one)| one).collect()
 }
 
-/// What one endpoint answers, and the certificate that it shows.
+/// The answers of one endpoint, and the certificate that it shows.
 async fn endpoint(access: Access, keys: Keys, until: Instant) -> (EndpointFacts, Option<CertificateFacts>) {
     let url = access.endpoints[0].clone();
     let tls = access.tls.clone().filter(|_| url.starts_with("https://"));

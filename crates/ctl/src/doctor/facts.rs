@@ -1,4 +1,4 @@
-//! What a doctor has seen, before it judges. Pure.
+//! The facts that a doctor has seen, before it judges. Pure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(super) struct DoctorFacts {
     pub(super) node: Option<NodeFacts>,
 }
 
-/// Which host file counts.
+/// The host file that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chosen {
     ByOption,
@@ -40,11 +40,11 @@ pub(super) struct HostFileFacts {
     pub(super) file: Option<(PathBuf, Chosen)>,
     /// None if it cannot be looked at.
     pub(super) owner: Option<FileOwner>,
-    /// Whether its endpoints do not count, because others are named for this run.
+    /// True if its endpoints do not count, because others are named for this run.
     pub(super) has_other_endpoints: bool,
-    /// What is wrong with it, the worst first.
+    /// Its faults, the worst first.
     pub(super) wrong: Vec<Obstacle>,
-    /// What has no effect.
+    /// Keys that have no effect.
     pub(super) notes: Vec<String>,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct CertificateFacts {
     pub(super) certificate: Certificate,
 }
 
-/// What etcd has answered.
+/// The answers of etcd.
 pub(super) enum EtcdFacts {
     /// It was not asked, because nothing says how.
     Unknown,
@@ -99,19 +99,19 @@ pub(super) enum EtcdFacts {
     },
 }
 
-/// What one endpoint has answered.
+/// The answers of one endpoint.
 pub(super) struct EndpointFacts {
     pub(super) url: String,
-    /// How long a read took, once there was a connection.
+    /// The time of a read, once there was a connection.
     pub(super) read: Result<Duration, Failure>,
     pub(super) about: Result<About, Failure>,
 }
 
-/// What the store has answered, by whichever endpoint.
+/// The answer of the store, by whichever endpoint.
 pub(super) struct StoreFacts {
     pub(super) prefix: String,
     pub(super) read: Result<StoreSeen, Failure>,
-    /// How long a write took; none if none was tried.
+    /// The time of a write; none if none was tried.
     pub(super) write: Option<Result<Duration, Failure>>,
     /// Who holds addresses under this node's name on another machine; none if that was not asked.
     pub(super) others: Option<Result<Machines, Failure>>,
@@ -122,16 +122,16 @@ pub(super) type Machines = BTreeMap<String, (usize, Owner)>;
 
 /// The store's meta as it was read.
 pub(super) struct StoreSeen {
-    /// What is wrong with it, if it does not decode.
+    /// Its fault, if it does not decode.
     pub(super) meta: Result<Option<Meta>, String>,
     pub(super) revision: i64,
-    /// Whether there is anything that must not be without a meta.
+    /// True if there is anything that must not be without a meta.
     pub(super) has_allocations: bool,
-    /// Whether it contradicts what this node knows.
+    /// True if it contradicts what this node knows.
     pub(super) is_another: bool,
 }
 
-/// What is on the node.
+/// The node's own files.
 pub(super) struct NodeFacts {
     /// The name and where it is from, or why there is none.
     pub(super) name: Result<(NodeName, NameFrom), Obstacle>,
@@ -140,7 +140,7 @@ pub(super) struct NodeFacts {
     pub(super) machine: Option<MachineFacts>,
     /// The folder of one store's state.
     pub(super) folder: PathBuf,
-    /// Whether a run has made it.
+    /// True if a run has made it.
     pub(super) has_folder: bool,
     pub(super) mark: MarkFacts,
     /// Another store that the machine has used, in words.
@@ -157,13 +157,13 @@ pub(super) enum NameFrom {
     Machine,
 }
 
-/// What tells the machine from others.
+/// The digest that tells the machine from others.
 pub(super) struct MachineFacts {
     pub(super) digest: String,
     pub(super) file: PathBuf,
 }
 
-/// What the node has seen of the store.
+/// The store as the node has seen it.
 pub(super) enum MarkFacts {
     /// Nothing yet.
     None,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::table::{Screen, many, printable};
 
-/// How well something is.
+/// The state of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
@@ -40,7 +40,7 @@ impl Verdict {
     }
 }
 
-/// What was looked at.
+/// The subject of the look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Check {
@@ -74,13 +74,13 @@ impl Check {
     }
 }
 
-/// What is told of one thing.
+/// A line about one thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct CheckLine {
     pub(super) check: Check,
     pub(super) verdict: Verdict,
     pub(super) what: String,
-    /// What to do; none if there is nothing to do.
+    /// The remedy; none if there is nothing to do.
     pub(super) remedy: Option<String>,
 }
 

@@ -115,7 +115,7 @@ pub(super) fn named_files(settings: &Settings) -> (Vec<FileFacts>, Vec<Certifica
     (files, certificates)
 }
 
-/// Who the node is, and what its runs have left.
+/// The node's identity, and the files that its runs have left.
 pub(super) fn node(settings: &Settings, now: SystemTime) -> NodeFacts {
     let machine = known_machine(Path::new(&settings.spool_dir));
     let from = if settings.node_name.is_some() { NameFrom::HostFile } else { NameFrom::Machine };

@@ -10,7 +10,7 @@ use metes_core::pool::{Addr, NetworkName, Range, Span};
 /// A block of more addresses than 2 to this power is drawn as far as something is held in it.
 const WHOLE_BITS: u32 = 24;
 
-/// What is to be drawn.
+/// The area to draw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Drawn {
     Network(NetworkName),

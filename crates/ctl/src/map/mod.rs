@@ -240,7 +240,7 @@ struct MapJson<'a> {
     range: String,
     #[serde(flatten)]
     counts: CountsJson,
-    /// How many addresses a cell has.
+    /// The number of addresses of a cell.
     cell_addresses: String,
     /// Those in which something is held or cooling.
     cells: Vec<MapCellJson<'a>>,

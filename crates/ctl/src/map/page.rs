@@ -11,7 +11,7 @@ const PICTURE_WIDTH: usize = 768;
 const CELL_MAX: usize = 32;
 const MARGIN: usize = 24;
 const LINE: usize = 20;
-/// How wide a letter is, at most; nothing here knows the fonts.
+/// The width of a letter, at most; nothing here knows the fonts.
 const LETTER: usize = 8;
 /// More labels than this stand too close.
 const LABELS_MAX: usize = 32;

@@ -45,9 +45,9 @@ pub(super) struct MapCell {
     pub(super) size: u128,
     /// How many are held, given by a range or not.
     pub(super) held: usize,
-    /// How many of the held ones are set aside.
+    /// The number of held ones that are set aside.
     pub(super) set_aside: usize,
-    /// How many are cooling.
+    /// The number of cooling ones.
     pub(super) cooling: usize,
     /// How many of `size` are neither.
     pub(super) free: u128,
@@ -57,7 +57,7 @@ pub(super) struct MapCell {
     pub(super) holder: Option<String>,
 }
 
-/// How a cell looks.
+/// The look of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Paint {
     /// No range gives its addresses, and none is held.
@@ -251,7 +251,7 @@ fn holder(row: &Row) -> Option<String> {
 }
 
 impl MapCell {
-    /// How it looks.
+    /// Its look.
     pub(super) fn paint(&self) -> Paint {
         match self {
             Self { size: 0, held: 0, cooling: 0, .. } => Paint::Outside,

@@ -8,9 +8,9 @@ use crate::table::{Screen, printable};
 
 /// The widest and the narrowest picture, in characters.
 const COLUMNS: [usize; 2] = [16, 128];
-/// How many lines a picture has at most.
+/// The most lines of a picture.
 const LINES: usize = 32;
-/// How wide a screen is of which nothing is known.
+/// The width of a screen of which nothing is known.
 const WIDTH: usize = 80;
 
 /// How cells are shown there: with colours and half blocks, or in letters.

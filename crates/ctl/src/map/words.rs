@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::picture::{CellNames, LEVELS, MapCell, Paint, Picture};
 
-/// What is drawn.
+/// The drawn area.
 pub(super) fn title(picture: &Picture<'_>) -> String {
     let area = picture.area;
     let part = match area.part_of {

@@ -14,7 +14,7 @@ use metes_engine::random::{random_id, random_pause};
 /// How often a change is judged anew that others came before, or that was not answered.
 const TRIES: usize = 5;
 
-/// How a change is carried out.
+/// The way in which a change is carried out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct HowToChange {
     /// Without asking.
@@ -124,11 +124,11 @@ pub(super) async fn change<K: Kv>(
     }
 }
 
-/// What a change has come to so far.
+/// The result of a change so far.
 #[derive(Default)]
 struct ChangeUnderWay {
     has_written: bool,
-    /// What was sent last and not answered.
+    /// The change that was sent last and not answered.
     unanswered: Option<(PoolIntent, Failure)>,
 }
 

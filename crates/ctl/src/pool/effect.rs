@@ -37,7 +37,7 @@ impl<'a> FoldedPool<'a> {
         self.ranges().find(|(written, _)| std::ptr::eq(*written, found))
     }
 
-    /// Whether the address would be given if it were free.
+    /// True if the address would be given if it were free.
     fn gives(&self, row: &Row) -> bool {
         self.range_of(row).is_some_and(|(written, range)| {
             written.state == RangeState::Open && range.standing(row.address) == Standing::Assignable

@@ -202,7 +202,7 @@ fn names(given: Option<&PoolName>, definition: &str, sets: &[RangeSet]) -> Resul
     names.map_err(|e| format!("{e}; --name gives another one"))
 }
 
-/// Whether a pool can say all that the route says.
+/// True if a pool can say all that the route says.
 fn is_plain(route: &Route) -> bool {
     let has_no_host_bits = route.dst.ip() == route.dst.network();
     has_no_host_bits && *route == Route::new(route.dst, route.gw)

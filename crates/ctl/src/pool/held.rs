@@ -24,7 +24,7 @@ impl<'i> HeldOfPools<'i> {
         Self { inventory, taken }
     }
 
-    /// What was taken from this pool.
+    /// The addresses taken from this pool.
     pub(super) fn taken(&self, pool: &PoolName) -> &[&'i Row] {
         self.taken.get(pool).map_or(&[], Vec::as_slice)
     }

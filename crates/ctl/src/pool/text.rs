@@ -12,7 +12,7 @@ use metes_config::cni::Json;
 use metes_config::keys::meant_by;
 use metes_core::pool::definition::{POOL_BYTES, PoolDefinition, UncheckedPool};
 
-/// What is wrong in the text of a pool, and where.
+/// A fault in the text of a pool, with its place.
 #[derive(Debug)]
 pub(crate) struct PoolTextFault {
     /// Key, reason, and what to do.

@@ -13,9 +13,9 @@ use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Found, List, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
 
-/// How long it waits before it looks again.
+/// The pause before it looks again.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// How many holders are named in a line.
+/// A line names so many holders.
 const HOLDERS_SHOWN: i64 = 5;
 
 /// Waits until nobody holds an address of the range of this text, whoever gave it; says how many are left each time

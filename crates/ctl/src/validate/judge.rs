@@ -1,4 +1,4 @@
-//! What is wrong in files, and where. Pure.
+//! Finds faults in files, with their places. Pure.
 
 use std::cell::OnceCell;
 
@@ -31,7 +31,7 @@ pub(super) struct FoundAt {
     pub(super) place: Option<TextPlace>,
 }
 
-/// What was judged.
+/// The judged text.
 #[derive(Debug, Default)]
 pub(super) struct ValidateCounts {
     pub(super) files: usize,

@@ -20,18 +20,18 @@ use metes_core::snapshot::Snapshot;
 use metes_core::ticket::Ticket;
 use metes_core::txn::{Entry, Found, Op, Reply, Txn};
 
-/// What a run knows at the head of its queue.
+/// A run's knowledge at the head of its queue.
 #[derive(Default)]
 pub(super) struct Head {
     /// The others in the queue, as they were read last.
     pub(super) line: Line,
-    /// Whether nobody has given this run its turn. Then it gives way to whoever is quicker.
+    /// True if nobody has given this run its turn. Then it gives way to whoever is quicker.
     pub(super) gives_way: bool,
     /// Tickets that are gone.
     gone: BTreeSet<Bytes>,
     /// Addresses with stray bits that its last commit has set for runs which it could not serve.
     stray: Vec<NetworkAddress>,
-    /// Whether somebody may wait whom nobody has given a turn.
+    /// True if somebody may wait whom nobody has given a turn.
     owes_turn: bool,
     /// The queue as it was listed while the last commit was on its way.
     pub(super) listed: Option<Vec<Entry>>,
@@ -47,7 +47,7 @@ impl Head {
         self.owes_turn &= !(was_last && self.has_served_all() || has_given_turn);
     }
 
-    /// Whether nobody is left of those who were read, apart from runs that have had their turn. The last one in the
+    /// True if nobody is left of those who were read, apart from runs that have had their turn. The last one in the
     /// queue may have become the head out of impatience, with others before it.
     fn has_served_all(&self) -> bool {
         let is_left = |waiting: &Waiting| !waiting.has_its_turn() && !self.gone.contains(&waiting.ticket.key);

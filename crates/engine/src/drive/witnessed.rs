@@ -15,7 +15,7 @@ use metes_core::snapshot::Snapshot;
 use metes_core::ticket::Ticket;
 use metes_core::txn::{Compare, Entry, Op, Txn};
 
-/// What the log says if a suspect store cannot be marked. The run does not go on either.
+/// The log line if a suspect store cannot be marked. The run does not go on either.
 const NOT_MARKED: &str = "the store has gone back, and cannot be marked as suspect now";
 
 impl<K: Kv> Driver<'_, K> {
@@ -24,7 +24,7 @@ impl<K: Kv> Driver<'_, K> {
         self.known = self.policy.witness.as_ref().and_then(|witness| (witness.recall)());
     }
 
-    /// What an answer must show to be judged.
+    /// The keys that an answer must show to be judged.
     pub(super) fn judged_by(&self) -> Vec<Op> {
         let own = self.policy.witness.as_ref().map(|witness| &witness.own_key);
         let keys = own.map(|own| judged_by(self.session.keys, own, self.known.as_ref()));
@@ -86,7 +86,7 @@ impl<K: Kv> Driver<'_, K> {
         })))
     }
 
-    /// Whether this run reserves for a node.
+    /// True if this run reserves for a node.
     fn reserves(&self) -> bool {
         self.own_key().is_some()
     }
@@ -100,7 +100,7 @@ impl<K: Kv> Driver<'_, K> {
         }
     }
 
-    /// Whether the store seems to have forgotten something that this node has seen.
+    /// True if the store seems to have forgotten something that this node has seen.
     pub(super) fn is_doubtful(&self, seen: &Snapshot, revision: i64) -> bool {
         let judged = self.known.as_ref().map(|known| known.judge(self.session.keys, seen, revision));
         match judged {

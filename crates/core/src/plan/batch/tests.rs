@@ -113,7 +113,7 @@ impl World {
         self.apply(&batch)
     }
 
-    /// What an owner holds of IPv4.
+    /// The owner's IPv4 addresses.
     fn held(&self, id: &str) -> Option<String> {
         let entry = self.store.get(&self.keys.owner(&ask(id).owner))?;
         let record = OwnerRecord::decode(&entry.value).expect("decodes");
