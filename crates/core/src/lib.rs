@@ -5,7 +5,7 @@
 //! - [`pool`]: addresses, pages, ranges, the choice of a free address, the stored records.
 //! - [`keys`], [`txn`], [`snapshot`]: the key layout, a request, and the keys that were read.
 //! - [`builder`]: a transaction that changes reservations, built from a snapshot.
-//! - [`ticket`], [`request`], [`line`], [`fence`]: a run in a queue, and the bound of its commit.
+//! - [`ticket`], [`request`], [`mod@line`], [`fence`]: a run in a queue, and the bound of its commit.
 //! - [`meta`], [`known`]: the store's own record, and a node's knowledge of the store. [`cooling`]: leases of addresses
 //!   that rest.
 //! - [`plan`]: the next step of each change.
