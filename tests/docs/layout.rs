@@ -6,6 +6,8 @@ use std::fs;
 
 pub(crate) mod sources;
 
+use crate::read;
+
 use self::sources::{Crate, files, rust_files};
 
 /// What judges, and what makes sense of what others wrote.
@@ -58,10 +60,6 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     lines.map(name).filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase())).collect()
 }
 
-fn read(file: &str) -> String {
-    fs::read_to_string(support::root().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
-}
-
 /// clippy.toml in each pure crate keeps out what std offers.
 #[test]
 fn pure_crates_depend_on_nothing_that_does_io() {
@@ -80,7 +78,7 @@ fn pure_crates_depend_on_nothing_that_does_io() {
     for pure in ["core", "config"] {
         let mut found = BTreeSet::new();
         let mut next: Vec<String> =
-            dependencies(&read(&format!("crates/{pure}/Cargo.toml"))).into_iter().collect();
+            dependencies(&read(format!("crates/{pure}/Cargo.toml"))).into_iter().collect();
         while let Some(name) = next.pop() {
             // The lock also has what their tests need.
             if !name.starts_with("metes-") {

@@ -1,9 +1,9 @@
 //! What must not grow again: the flow of an ADD, documents, test programs, and doc comments that begin with a question.
 
-use std::fs;
 use std::path::Path;
 
 use crate::layout::sources::{files, rust_files};
+use crate::read;
 
 /// The flow of an ADD is read in one go.
 const ADD_LINES: usize = 150;
@@ -15,25 +15,23 @@ const TEST_PROGRAMS: usize = 8;
 const QUESTIONS: [&str; 5] = ["What", "Whether", "Who", "How", "Which"];
 const LINES_A_QUESTION: usize = 25;
 
-fn words(path: &Path) -> usize {
-    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    text.split_whitespace().count()
+fn words(file: impl AsRef<Path>) -> usize {
+    read(file).split_whitespace().count()
 }
 
 #[test]
 fn the_flow_of_an_add_stays_short() {
-    let text = fs::read_to_string(support::root().join("src/commands/add.rs")).expect("the ADD");
-    let lines = text.lines().count();
+    let lines = read("src/commands/add.rs").lines().count();
     assert!(lines <= ADD_LINES, "src/commands/add.rs has {lines} lines, and may have {ADD_LINES}");
 }
 
 #[test]
 fn documents_stay_short() {
-    let architecture = words(&support::root().join("ARCHITECTURE.md"));
+    let architecture = words("ARCHITECTURE.md");
     assert!(architecture <= ARCHITECTURE_WORDS, "{architecture} words, of {ARCHITECTURE_WORDS}");
     let pages = files(&support::root().join("docs"));
     let pages = pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md"));
-    let docs: usize = pages.map(|page| words(page)).sum();
+    let docs: usize = pages.map(words).sum();
     assert!(docs <= DOCS_WORDS, "docs/ has {docs} words, of {DOCS_WORDS}");
 }
 
@@ -56,7 +54,7 @@ fn test_programs_stay_few() {
 fn few_doc_comments_begin_with_a_question() {
     let (mut all, mut questions) = (0, Vec::new());
     for file in rust_files(support::root()) {
-        let text = fs::read_to_string(&file).expect("a source file");
+        let text = read(&file);
         for (number, line) in text.lines().map(str::trim_start).enumerate() {
             let Some(said) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else { continue };
             let Some(first) = said.split_whitespace().next() else { continue };

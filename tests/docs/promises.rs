@@ -10,11 +10,13 @@ use metes_config::cni::Verb;
 use metes_core::keys::Keys;
 use metes_core::pool::choose::Order;
 
+use crate::read;
+
 /// F1 to this one.
 const FAILURES: u32 = 38;
 
 fn document() -> String {
-    fs::read_to_string(support::root().join("docs/testing.md")).expect("the document")
+    read("docs/testing.md")
 }
 
 /// The texts in backquotes that look like a test: `file::name`, perhaps with modules between.
@@ -129,7 +131,7 @@ fn quoted(cell: &str) -> Vec<&str> {
 /// tells of each step.
 #[test]
 fn every_promise_of_real_clusters_is_shown() {
-    let list = source("hack/e2e.d/list.sh");
+    let list = read("hack/e2e.d/list.sh");
     let names = list.lines().filter_map(|line| line.strip_prefix("    \"")?.split(": ").next());
     let steps: Vec<&str> = names.collect();
     let scripts: String = fs::read_dir(support::root().join("hack/e2e.d/steps"))
@@ -181,7 +183,7 @@ fn named_files(text: &str) -> Vec<(String, Option<String>)> {
 #[test]
 fn the_files_and_functions_that_documents_name_are_there() {
     for document in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
-        let text = fs::read_to_string(support::root().join(document)).expect(document);
+        let text = read(document);
         let named = named_files(&text);
         assert!(named.len() > 10, "{document} names only {named:?}");
         for (file, function) in named {
@@ -198,8 +200,8 @@ fn the_files_and_functions_that_documents_name_are_there() {
 
 #[test]
 fn every_key_stands_in_the_table_of_keys() {
-    let keys = fs::read_to_string(support::root().join("crates/core/src/keys.rs")).expect("the key layout");
-    let architecture = fs::read_to_string(support::root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let keys = read("crates/core/src/keys.rs");
+    let architecture = read("ARCHITECTURE.md");
     let mut forms =
         keys.lines().filter_map(|line| line.trim_start().strip_prefix("/// `v1/")?.strip_suffix('`'));
     let missing: Vec<&str> =
@@ -211,17 +213,13 @@ fn every_key_stands_in_the_table_of_keys() {
 /// docs/troubleshooting.md says the same of each kind as `metes check --explain`.
 #[test]
 fn every_kind_of_finding_is_explained() {
-    let found = source("docs/troubleshooting.md");
+    let found = read("docs/troubleshooting.md");
     let row = |kind: Kind| {
         let Explanation { meaning, remedy } = kind.explain();
         format!("| `{kind}` | {meaning} | {remedy} |")
     };
     let lacks: Vec<String> = Kind::ALL.map(row).into_iter().filter(|row| !found.contains(row)).collect();
     assert!(lacks.is_empty(), "docs/troubleshooting.md lacks\n{}", lacks.join("\n"));
-}
-
-fn source(file: &str) -> String {
-    fs::read_to_string(support::root().join(file)).expect(file)
 }
 
 /// A key of a form: a plain name in place of each part that stands in angle brackets.
@@ -237,9 +235,9 @@ fn sample(form: &str) -> String {
 
 #[test]
 fn every_key_is_parsed_and_tested() {
-    let keys = source("crates/core/src/keys.rs");
+    let keys = read("crates/core/src/keys.rs");
     let (layout, golden) = keys.split_once("#[cfg(test)]").expect("tests of the layout");
-    let foreign = source("tests/cni/foreign.rs");
+    let foreign = read("tests/cni/foreign.rs");
     let mut lines = layout.lines().map(str::trim_start);
     let mut forms = 0;
     while let Some(form) = lines.find_map(|line| line.strip_prefix("/// `v1/")?.strip_suffix('`')) {
@@ -262,9 +260,9 @@ fn every_key_is_parsed_and_tested() {
 
 #[test]
 fn every_record_is_tested() {
-    let records = source("crates/core/src/pool/record.rs");
+    let records = read("crates/core/src/pool/record.rs");
     let (production, golden) = records.split_once("#[cfg(test)]").expect("tests of the records");
-    let fuzzed = source("fuzz/src/stored.rs");
+    let fuzzed = read("fuzz/src/stored.rs");
     let kinds: Vec<&str> = production
         .lines()
         .filter_map(|line| line.strip_prefix("impl Record for ")?.split(' ').next())
@@ -280,11 +278,11 @@ fn every_record_is_tested() {
 fn every_verb_and_every_order_is_tried_with_the_real_binary() {
     for verb in Verb::ALL.into_iter().filter(|verb| *verb != Verb::Version) {
         for file in ["tests/cni/bad_input.rs", "tests/cni/cni_contract.rs", "tests/cni/secrets.rs"] {
-            assert!(source(file).contains(&format!("\"{verb}\"")), "{file} does not try {verb}");
+            assert!(read(file).contains(&format!("\"{verb}\"")), "{file} does not try {verb}");
         }
     }
     for order in Order::ALL {
         let file = "tests/cni/large_ranges.rs";
-        assert!(source(file).contains(&format!("\"{order}\"")), "{file} does not try {order}");
+        assert!(read(file).contains(&format!("\"{order}\"")), "{file} does not try {order}");
     }
 }

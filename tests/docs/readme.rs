@@ -11,6 +11,8 @@ use metes_config::{Config, HostFile, Settings};
 use metes_core::pool::choose::Order;
 use serde_json::{Value, json};
 
+use crate::read;
+
 /// The most words of README, outside of code.
 const README_WORDS: usize = 1000;
 /// Has the tables of all keys and error codes.
@@ -37,10 +39,6 @@ const NESTED: [(&str, &str); 16] = [
     ("subnet", r#"{"ranges":[[{"subnet":{}}]]}"#),
 ];
 
-fn document(file: &str) -> String {
-    fs::read_to_string(support::root().join(file)).expect(file)
-}
-
 /// The fenced blocks of a language, in order.
 fn blocks(document: &str, language: &str) -> Vec<String> {
     let mut blocks = Vec::new();
@@ -60,7 +58,7 @@ const ETCD_KEYS: &str = "ETCD_KEYS";
 
 /// The strings of those constant arrays of a source file whose name is `wanted`; each as long as it says.
 fn key_lists(file: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    let text = fs::read_to_string(support::root().join(file)).expect(file);
+    let text = read(file);
     let production = text.split("#[cfg(test)]").next().unwrap_or_default();
     let mut keys = Vec::new();
     let parts: Vec<&str> = production.split(": [&str; ").collect();
@@ -108,7 +106,7 @@ fn parse(stdin: &[u8]) -> Result<Config, Error> {
 
 #[test]
 fn the_first_screen_has_two_commands() {
-    let readme = document("README.md");
+    let readme = read("README.md");
     let first = readme.split("\n## ").next().unwrap_or_default();
     assert_eq!(blocks(first, ""), ["hack/demo", "hack/test"]);
     assert_eq!(first.matches("```").count(), 4);
@@ -117,20 +115,20 @@ fn the_first_screen_has_two_commands() {
 #[test]
 fn readme_is_short() {
     let is_word = |word: &&str| word.contains(|c: char| c.is_ascii_alphanumeric());
-    let words = prose(&document("README.md")).split_whitespace().filter(is_word).count();
+    let words = prose(&read("README.md")).split_whitespace().filter(is_word).count();
     assert!(words <= README_WORDS, "README.md has {words} words outside of code, more than {README_WORDS}");
 }
 
 #[test]
 fn figures_in_readme_are_those_of_their_pages() {
-    let readme = document("README.md");
+    let readme = read("README.md");
     let (_, rest) = readme.split_once("\n## Why trust it\n").expect("a section with figures");
     let section = rest.split("\n## ").next().unwrap_or_default();
     let numbers = |text: &str| -> BTreeSet<String> {
         let words = text.split(|c: char| !(c.is_ascii_digit() || ".,".contains(c)));
         words.map(|word| word.trim_matches(['.', ',']).to_owned()).filter(|word| word.len() > 1).collect()
     };
-    let measured = numbers(&(document("docs/testing.md") + &document("docs/performance.md")));
+    let measured = numbers(&(read("docs/testing.md") + &read("docs/performance.md")));
     let strange: Vec<String> = numbers(section).into_iter().filter(|n| !measured.contains(n)).collect();
     assert!(numbers(section).len() > 15 && strange.is_empty(), "in no page with figures: {strange:?}");
 }
@@ -172,7 +170,7 @@ fn links_between_documents_lead_somewhere() {
     let (mut links, mut broken) = (0, Vec::new());
     for file in documents() {
         let folder = file.parent().expect("a file is in a folder");
-        let text = prose(&document(file.to_str().expect("UTF-8")));
+        let text = prose(&read(file.to_str().expect("UTF-8")));
         // Code may have the same brackets.
         let text: String = text.split('`').step_by(2).collect();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(link, _)| link)) {
@@ -198,7 +196,7 @@ fn links_between_documents_lead_somewhere() {
 
 #[test]
 fn every_key_of_ipam_is_documented_and_known() {
-    let configuration = document(CONFIGURATION);
+    let configuration = read(CONFIGURATION);
     let keys = key_lists("crates/config/src/keys.rs", |name| name != ETCD_KEYS);
     assert!(keys.len() > 40, "{keys:?}");
     for key in keys {
@@ -214,7 +212,7 @@ fn every_key_of_ipam_is_documented_and_known() {
 
 #[test]
 fn every_key_below_them_is_too() {
-    let configuration = document(CONFIGURATION);
+    let configuration = read(CONFIGURATION);
     for (key, ipam) in NESTED {
         assert!(is_documented(&configuration, key), "`{key}` is not in {CONFIGURATION}");
         let error = config(&serde_json::from_str(ipam).expect(ipam)).expect_err(ipam);
@@ -224,7 +222,7 @@ fn every_key_below_them_is_too() {
 
 #[test]
 fn every_key_of_the_host_file_is_documented_and_known() {
-    let configuration = document(CONFIGURATION);
+    let configuration = read(CONFIGURATION);
     let mut keys = key_lists("crates/config/src/host.rs", |_| true);
     keys.extend(key_lists("crates/config/src/keys.rs", |name| name == ETCD_KEYS));
     assert!(keys.len() > 20, "{keys:?}");
@@ -240,7 +238,7 @@ fn every_key_of_the_host_file_is_documented_and_known() {
 #[test]
 fn json_that_documents_show_is_accepted() {
     let (mut configurations, mut host_files) = (0, 0);
-    let shown = ["README.md", CONFIGURATION, "docs/install.md"].map(|file| blocks(&document(file), "json"));
+    let shown = ["README.md", CONFIGURATION, "docs/install.md"].map(|file| blocks(&read(file), "json"));
     for text in shown.into_iter().flatten() {
         let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e} in {text}"));
         let found = accept_ipams(&value);
@@ -250,7 +248,7 @@ fn json_that_documents_show_is_accepted() {
             accept_host_file(&text);
         }
     }
-    for text in blocks(&document("README.md"), "yaml") {
+    for text in blocks(&read("README.md"), "yaml") {
         let (_, text) = text.split_once(": |").expect("a block scalar");
         let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"));
         configurations += accept_ipams(&value);
@@ -281,7 +279,7 @@ fn accept_host_file(text: &str) {
 
 #[test]
 fn every_order_is_documented() {
-    let configuration = document(CONFIGURATION);
+    let configuration = read(CONFIGURATION);
     let row = configuration.lines().find(|line| line.starts_with("| `order` |")).expect("a row for `order`");
     for name in Order::ALL.map(Order::name) {
         assert!(row.contains(&format!("`{name}`:")), "{CONFIGURATION} does not say what `{name}` does");
@@ -290,7 +288,7 @@ fn every_order_is_documented() {
 
 #[test]
 fn every_finding_of_validate_stands_in_its_page() {
-    let page = document("docs/validate.md");
+    let page = read("docs/validate.md");
     for id in IssueId::ALL {
         let row = format!("\n| `{id}` | {} | ", id.severity());
         assert!(page.contains(&row), "docs/validate.md has no row for {id}");
@@ -300,7 +298,7 @@ fn every_finding_of_validate_stands_in_its_page() {
 
 #[test]
 fn every_code_of_its_own_is_documented() {
-    let configuration = document(CONFIGURATION);
+    let configuration = read(CONFIGURATION);
     let codes = [
         Code::IncompatibleVersion,
         Code::Environment,

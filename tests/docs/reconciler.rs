@@ -1,7 +1,6 @@
 //! docs/reconciler.md, docs/monitoring.md and the program agree.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::time::{Duration, SystemTime};
 
 use clap::CommandFactory;
@@ -15,12 +14,13 @@ use metes_reconciler::range_metrics::RangeRows;
 use metes_reconciler::report::PassReport;
 use metes_reconciler::verdict::{Free, Keep};
 
+use crate::read;
+
 /// Defaults that the program finds out at run time.
 const FOUND_OUT: [&str; 2] = ["--config", "--unlabelled-after"];
 
 fn document(name: &str) -> String {
-    let path = support::root().join("docs").join(name);
-    fs::read_to_string(path).expect(name)
+    read(format!("docs/{name}"))
 }
 
 /// The rows of the tables below a heading of docs/reconciler.md.
@@ -84,7 +84,6 @@ fn every_reason_stands_there_with_what_to_do() {
 
 #[test]
 fn every_reason_is_tested() {
-    let source = |file: &str| fs::read_to_string(support::root().join(file)).expect(file);
     // These two are found by the pass, not by the verdict.
     let is_of_the_verdict = |keep: &Keep| !matches!(keep, Keep::Changed | Keep::NetworkDoubtful);
     let keeps = Keep::ALL.into_iter().filter(is_of_the_verdict).map(|keep| format!("Keep::{keep:?}"));
@@ -92,11 +91,11 @@ fn every_reason_is_tested() {
     for reason in keeps.chain(frees) {
         for file in ["reconciler/src/verdict/tests.rs", "fuzz/src/verdict.rs"] {
             let is_there =
-                source(file).split(|c: char| c != ':' && !c.is_alphanumeric()).any(|word| word == reason);
+                read(file).split(|c: char| c != ':' && !c.is_alphanumeric()).any(|word| word == reason);
             assert!(is_there, "{file} lacks {reason}");
         }
     }
-    let passes = source("tests/kube/reconcile.rs");
+    let passes = read("tests/kube/reconcile.rs");
     for reason in Keep::ALL.map(Keep::name).into_iter().chain(Free::ALL.map(Free::name)) {
         assert!(passes.contains(&format!("\"{reason}\"")), "tests/kube/reconcile.rs lacks {reason}");
     }

@@ -37,10 +37,10 @@ impl Crate {
         Self { modules }
     }
 
-    /// Every path that a module imports, from the crate's root on, or with the name of a crate of `others` before it.
-    pub(crate) fn imports(&self, name: &Name, others: &[&str]) -> BTreeSet<Name> {
+    /// Every path that a module imports, from the crate's root on.
+    pub(crate) fn imports(&self, name: &Name) -> BTreeSet<Name> {
         let mut found = BTreeSet::new();
-        for path in paths(&self.modules[name].text, &[&["crate", "super"], others].concat()) {
+        for path in paths(&self.modules[name].text, &["crate", "super"]) {
             let supers = path.iter().take_while(|word| *word == "super").count();
             found.insert(match path[0].as_str() {
                 "crate" => path[1..].to_vec(),
@@ -55,7 +55,7 @@ impl Crate {
     ///
     /// A folder's `mod.rs` and the files below it are one room: what they take from each other does not count.
     pub(crate) fn neighbours(&self, name: &Name) -> BTreeSet<Name> {
-        let imported = self.imports(name, &[]).into_iter().map(|path| self.home(&path));
+        let imported = self.imports(name).into_iter().map(|path| self.home(&path));
         imported.filter(|other| !name.starts_with(other) && !other.starts_with(name)).collect()
     }
 
