@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use metes_config::cni::Json;
-use metes_config::cni::Version;
 use metes_config::cni::previous::{PrevAddress, prev_result_addresses};
 use metes_config::cni::result::{Dns, IpConfig, Route, Success};
+use metes_config::cni::{Json, Version};
 use serde_json::{Value, json};
 
 use super::dice::Dice;

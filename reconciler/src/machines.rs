@@ -14,8 +14,7 @@ use metes_core::pool::record::{Forgotten, Record, Sighting};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, Op};
 use metes_engine::kv::{Failure, Kv};
-use metes_engine::session::Session;
-use metes_engine::session::new_lease;
+use metes_engine::session::{Session, new_lease};
 use metes_engine::walk::walk;
 
 use crate::holder::Holder;

@@ -14,8 +14,7 @@ use metes_core::pool::names::ClusterName;
 use metes_core::pool::record::{Owner, Record, Sighting};
 use metes_core::txn::{Entry, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
-use metes_engine::session::Session;
-use metes_engine::session::new_lease;
+use metes_engine::session::{Session, new_lease};
 use metes_engine::walk::walk;
 
 use crate::holder::Holder;

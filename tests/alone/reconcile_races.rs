@@ -7,9 +7,7 @@ use std::future::{Future, pending};
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::commands::Run;
-use metes::commands::add;
-use metes::commands::del;
+use metes::commands::{Run, add, del};
 use metes_core::keys::{Bytes, Keys, LeaseId};
 use metes_core::pool::Addr;
 use metes_core::pool::Wanted;

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use metes::commands::Run;
-use metes::commands::add;
+use metes::commands::{Run, add};
 use metes_core::keys::Keys;
 use metes_core::limits::LIST_KEYS;
 use metes_core::pool::Wanted;

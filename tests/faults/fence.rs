@@ -4,9 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use metes::commands::Run;
-use metes::commands::add;
-use metes::commands::del;
+use metes::commands::{Run, add, del};
 use metes_config::cni::Code;
 use metes_core::keys::{Bytes, Key, Keys, LeaseId};
 use metes_core::limits;

@@ -6,9 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::commands::Run;
-use metes::commands::add;
-use metes::commands::del;
+use metes::commands::{Run, add, del};
 use metes_config::cni::request::Attachment;
 use metes_core::keys::Keys;
 use metes_core::limits;

@@ -8,8 +8,7 @@ use std::fmt;
 
 use metes_config::Config;
 use metes_config::cni::section::Shows;
-use metes_config::cni::version;
-use metes_config::cni::{Environment, Json, Request, Section, Verb};
+use metes_config::cni::{Environment, Json, Request, Section, Verb, version};
 use metes_core::keys::Scope;
 use metes_core::pool::range::RangeSet;
 use metes_core::pool::record::Held;

@@ -13,8 +13,7 @@ use metes_core::txn::{Entry, Op, Txn};
 use metes_engine::kv::{Kv, LeaseAge};
 use metes_engine::prefix::StoredMeta;
 use metes_engine::random::random_id;
-use metes_engine::session::Session;
-use metes_engine::session::new_lease;
+use metes_engine::session::{Session, new_lease};
 
 use super::error::ImportError;
 use super::nads::Nad;

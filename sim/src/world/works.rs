@@ -9,11 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes::commands::Run;
-use metes::commands::add;
-use metes::commands::check;
-use metes::commands::del;
-use metes::commands::gc;
+use metes::commands::{Run, add, check, del, gc};
 use metes_audit::accept;
 use metes_audit::audit;
 use metes_audit::pause;

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::commands::Run;
-use crate::commands::errors;
-use crate::commands::errors::OrCni;
+use crate::commands::errors::{self, OrCni};
 use metes_config::cni::error::Error;
 use metes_core::keys::{Key, LeaseId};
 use metes_core::limits;

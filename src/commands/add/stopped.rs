@@ -2,8 +2,7 @@
 
 use super::give_back::spool;
 use crate::commands::Run;
-use crate::commands::errors;
-use crate::commands::errors::ToCni;
+use crate::commands::errors::{self, ToCni};
 use metes_config::cni::error::{Code, Error};
 use metes_core::keys::Key;
 use metes_core::plan::allot::{Added, Allotted, Refused};
