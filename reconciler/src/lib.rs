@@ -12,8 +12,7 @@
 //!
 //! Around a pass: [`once`] makes one pass for a CronJob. [`serve`] makes passes again and again while it leads
 //! ([`lead`]), and also answers over HTTP ([`listen`]). [`ended`] is the end of a pass; [`metrics`] and [`events`]
-//! report it. [`range_metrics`] counts the addresses of ranges, and [`forecast`] tells when they will have run out;
-//! [`exposition`] is the format of all metrics.
+//! report it. [`range_metrics`] counts the addresses of ranges. [`exposition`] is the format of all metrics.
 //!
 //! Besides passes ([`command`]): after a restore, [`adopt`] reserves again the addresses of running pods. [`running`]
 //! reads them, `resource_claims` reads those that DRA drivers gave, and [`nad`] finds their networks. [`import`]
@@ -35,7 +34,6 @@ pub mod ended;
 pub mod error;
 pub mod events;
 pub mod exposition;
-pub mod forecast;
 pub mod held;
 pub mod holder;
 pub mod holds;

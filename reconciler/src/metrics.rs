@@ -7,13 +7,11 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use tokio::time::Instant;
-
 use crate::ended::{Ended, PassOutcome, Trouble};
 use crate::error::RunError;
 use crate::exposition::Exposition;
 use crate::pass::PassError;
-use crate::range_metrics::{RangeRows, Trends};
+use crate::range_metrics::RangeRows;
 use crate::verdict::{Free, Keep};
 
 const PASSES: &str = "metes_reconciler_passes_total";
@@ -31,10 +29,8 @@ pub struct Metrics {
     totals: Option<Totals>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Totals {
-    began: Instant,
-    trends: Trends,
     passes: BTreeMap<PassOutcome, usize>,
     freed: BTreeMap<Free, usize>,
     leads: bool,
@@ -52,21 +48,14 @@ impl Metrics {
     /// The metrics of a program that makes many passes.
     #[must_use]
     pub fn of_many_passes() -> Self {
-        let (passes, freed) = (BTreeMap::new(), BTreeMap::new());
-        let totals = Totals { began: Instant::now(), trends: Trends::default(), passes, freed, leads: false };
-        Self { last: String::new(), totals: Some(totals) }
+        Self { last: String::new(), totals: Some(Totals::default()) }
     }
 
     /// Takes a pass that has ended.
     pub fn ended(&mut self, ended: &Ended) {
-        let rows = ended.report.ranges.clone().map(RangeRows::of);
         let mut text = of_pass(ended);
-        if let Some(rows) = &rows {
-            rows.expose(&mut text);
-        }
-        if let (Some(rows), Some(totals)) = (&rows, &mut self.totals) {
-            totals.trends.take(totals.began.elapsed(), rows);
-            totals.trends.expose(&mut text);
+        if let Some(ranges) = &ended.report.ranges {
+            RangeRows::of(ranges.clone()).expose(&mut text);
         }
         self.last = text.into_text();
         let Some(totals) = &mut self.totals else { return };

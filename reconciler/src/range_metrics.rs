@@ -1,26 +1,18 @@
-//! The metrics of ranges: the numbers of held and free addresses, and the time until nothing will be free. Pure.
+//! The metrics of ranges: the numbers of held and free addresses. Pure.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use metes_audit::CountedRange;
+use metes_core::pool::RangeCounts;
 use metes_core::pool::names::PoolName;
-use metes_core::pool::{NetworkName, RangeCounts};
 
 use crate::exposition::Exposition;
-use crate::forecast::{Fill, Trend};
 
 /// The most rows, each of up to six samples.
 const ROWS_MAX: usize = 1000;
 
 /// The name of the metric of addresses.
 const ADDRESSES: &str = "metes_addresses";
-
-/// A network, and a pool of it if there is one.
-type NetworkPool = (NetworkName, Option<PoolName>);
-
-/// The same for one family of addresses: an interface that gets both has no use for one of them alone.
-type FamilyOfPool = (NetworkPool, bool);
 
 /// The ranges of a pass, in not too many rows.
 #[derive(Debug, Default)]
@@ -57,14 +49,26 @@ impl RangeRows {
     pub fn expose(&self, text: &mut Exposition) {
         text.head(ADDRESSES, "gauge", "Addresses of a range by state; docs/monitoring.md says what each is.");
         // Rows that were summed up have some states in common.
-        let mut samples: Vec<([(&str, &str); 4], u128)> = Vec::new();
+        let mut samples: Vec<([(&str, &str); 5], u128)> = Vec::new();
         let mut places = BTreeMap::new();
         for row in &self.rows {
             for (state, count) in states(row) {
                 let pool = row.pool.as_ref().map_or("", PoolName::as_str);
                 let range = row.range.as_deref().unwrap_or_default();
                 let network = row.network.as_str();
-                let labels = [("network", network), ("pool", pool), ("range", range), ("state", state)];
+                // An interface that gets both families has no use for one of them alone.
+                let family = match (&row.range, row.is_ipv6) {
+                    (None, _) => "",
+                    (Some(_), false) => "ipv4",
+                    (Some(_), true) => "ipv6",
+                };
+                let labels = [
+                    ("network", network),
+                    ("pool", pool),
+                    ("family", family),
+                    ("range", range),
+                    ("state", state),
+                ];
                 let place = *places.entry(labels).or_insert(samples.len());
                 match samples.get_mut(place) {
                     Some((_, sum)) => *sum = sum.saturating_add(count),
@@ -78,28 +82,14 @@ impl RangeRows {
         text.gauge("metes_ranges", "Ranges that give addresses, or did.", self.known);
         text.gauge("metes_ranges_omitted", "Ranges that are too many for metes_addresses.", self.omitted);
     }
-
-    /// The numbers of each network and pool, as far as its ranges give addresses.
-    fn fills(&self) -> BTreeMap<FamilyOfPool, Fill> {
-        let mut fills: BTreeMap<FamilyOfPool, Fill> = BTreeMap::new();
-        for CountedRange { network, pool, counts, is_ipv6, .. } in self.rows.iter().filter(|row| row.is_given)
-        {
-            let fill = fills.entry(((network.clone(), pool.clone()), *is_ipv6)).or_default();
-            fill.size = fill.size.saturating_add(counts.size);
-            fill.free = fill.free.saturating_add(counts.free);
-            fill.held += counts.held;
-        }
-        fills
-    }
 }
 
 /// One row for each network, pool and family, what is given apart from what is not, with how many ranges it sums up.
 fn summed(ranges: Vec<CountedRange>) -> Vec<(CountedRange, usize)> {
-    let mut rows: BTreeMap<(FamilyOfPool, bool, bool), (CountedRange, usize)> = BTreeMap::new();
+    let mut rows: BTreeMap<_, (CountedRange, usize)> = BTreeMap::new();
     for range in ranges {
         let is_range = range.range.is_some();
-        let family = ((range.network.clone(), range.pool.clone()), range.is_ipv6);
-        let key = (family, range.is_given, is_range);
+        let key = (range.network.clone(), range.pool.clone(), range.is_ipv6, range.is_given, is_range);
         match rows.get_mut(&key) {
             Some((sum, count)) => {
                 add(sum, &range);
@@ -144,41 +134,11 @@ fn states(row: &CountedRange) -> Vec<(&'static str, u128)> {
     main.into_iter().chain(of_held).collect()
 }
 
-/// The trend of each network and pool, pass after pass.
-#[derive(Debug, Default)]
-pub struct Trends(BTreeMap<FamilyOfPool, Trend>);
-
-impl Trends {
-    /// Takes the ranges of a pass, which ended at this time since one start.
-    pub fn take(&mut self, at: Duration, rows: &RangeRows) {
-        let mut fills = rows.fills();
-        self.0.retain(|group, _| fills.contains_key(group));
-        while let Some((group, fill)) = fills.pop_first() {
-            self.0.entry(group).or_default().take(at, fill);
-        }
-    }
-
-    /// Adds the forecasts: of each network and pool that of the family that is full first.
-    pub fn expose(&self, text: &mut Exposition) {
-        const NAME: &str = "metes_full_in_seconds";
-        text.head(NAME, "gauge", "In how many seconds nothing is free, by a line through the last hour.");
-        let mut first: BTreeMap<&NetworkPool, f64> = BTreeMap::new();
-        for ((of, _), trend) in &self.0 {
-            if let Some(seconds) = trend.full_in_seconds() {
-                let least = first.entry(of).or_insert(seconds);
-                *least = least.min(seconds);
-            }
-        }
-        for ((network, pool), seconds) in first {
-            let pool = pool.as_ref().map_or("", PoolName::as_str);
-            text.sample(NAME, &[("network", network.as_str()), ("pool", pool)], seconds);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use metes_core::pool::NetworkName;
 
     use super::*;
 
@@ -203,33 +163,33 @@ mod tests {
 
     #[test]
     fn each_held_address_is_in_one_state_that_says_what_its_range_is_good_for() {
-        let mut given = range("default", "storage", "10.0.0.0/29", (6, 3));
+        let mut given = range("d", "s", "10.0.0.0/29", (6, 3));
         (given.counts.set_aside, given.counts.cooling, given.counts.free, given.orphaned) = (1, 2, 1, 1);
-        let draining = CountedRange { is_given: false, ..range("default", "storage", "10.1.0.0/30", (2, 1)) };
+        let draining = CountedRange { is_given: false, ..range("d", "s", "10.1.0.0/30", (2, 1)) };
         let mut outside = CountedRange { is_given: false, ..range("b", "", "", (9, 9)) };
         outside.counts.size = 0;
-        let asked = range("six", "", "fd00::/64", ((1 << 64) - 2, 0));
+        let asked = range("v6", "", "fd00::/64", ((1 << 64) - 2, 0));
         assert_eq!(
             exposed(&RangeRows::of(vec![outside, given, draining, asked])),
             [
                 "metes_addresses{network=\"b\",state=\"outside\"} 9",
                 "metes_addresses{network=\"b\",state=\"aside\"} 0",
                 "metes_addresses{network=\"b\",state=\"orphaned\"} 0",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.0.0.0/29\",state=\"size\"} 6",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.0.0.0/29\",state=\"held\"} 3",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.0.0.0/29\",state=\"cooling\"} 2",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.0.0.0/29\",state=\"free\"} 1",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.0.0.0/29\",state=\"aside\"} 1",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.0.0.0/29\",state=\"orphaned\"} 1",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.1.0.0/30\",state=\"draining\"} 1",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.1.0.0/30\",state=\"aside\"} 0",
-                "metes_addresses{network=\"default\",pool=\"storage\",range=\"10.1.0.0/30\",state=\"orphaned\"} 0",
-                "metes_addresses{network=\"six\",range=\"fd00::/64\",state=\"size\"} 18446744073709551614",
-                "metes_addresses{network=\"six\",range=\"fd00::/64\",state=\"held\"} 0",
-                "metes_addresses{network=\"six\",range=\"fd00::/64\",state=\"cooling\"} 0",
-                "metes_addresses{network=\"six\",range=\"fd00::/64\",state=\"free\"} 18446744073709551614",
-                "metes_addresses{network=\"six\",range=\"fd00::/64\",state=\"aside\"} 0",
-                "metes_addresses{network=\"six\",range=\"fd00::/64\",state=\"orphaned\"} 0",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"size\"} 6",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"held\"} 3",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"cooling\"} 2",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"free\"} 1",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"aside\"} 1",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"orphaned\"} 1",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"draining\"} 1",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"aside\"} 0",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"orphaned\"} 0",
+                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"size\"} 18446744073709551614",
+                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"held\"} 0",
+                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"cooling\"} 0",
+                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"free\"} 18446744073709551614",
+                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"aside\"} 0",
+                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"orphaned\"} 0",
                 "metes_ranges 3",
                 "metes_ranges_omitted 0",
             ]
@@ -256,9 +216,9 @@ mod tests {
         assert_eq!(
             held(&RangeRows::at_most(3, many())),
             [
-                "metes_addresses{network=\"a\",state=\"held\"} 10",
-                "metes_addresses{network=\"a\",pool=\"p\",state=\"held\"} 254",
-                "metes_addresses{network=\"b\",state=\"held\"} 200",
+                "metes_addresses{network=\"a\",family=\"ipv4\",state=\"held\"} 10",
+                "metes_addresses{network=\"a\",pool=\"p\",family=\"ipv4\",state=\"held\"} 254",
+                "metes_addresses{network=\"b\",family=\"ipv4\",state=\"held\"} 200",
                 "metes_ranges 4",
                 "metes_ranges_omitted 0",
             ]
@@ -266,8 +226,8 @@ mod tests {
         assert_eq!(
             held(&RangeRows::at_most(2, many())),
             [
-                "metes_addresses{network=\"a\",pool=\"p\",state=\"held\"} 254",
-                "metes_addresses{network=\"b\",state=\"held\"} 200",
+                "metes_addresses{network=\"a\",pool=\"p\",family=\"ipv4\",state=\"held\"} 254",
+                "metes_addresses{network=\"b\",family=\"ipv4\",state=\"held\"} 200",
                 "metes_ranges 4",
                 "metes_ranges_omitted 2",
             ]
@@ -288,38 +248,13 @@ mod tests {
         let names: BTreeSet<&str> = lines.iter().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
         assert_eq!(names.len(), lines.len(), "{lines:#?}");
         for line in [
-            "metes_addresses{network=\"a\",state=\"orphaned\"} 3",
-            "metes_addresses{network=\"a\",state=\"held\"} 6",
-            "metes_addresses{network=\"a\",pool=\"p\",state=\"orphaned\"} 3",
-            "metes_addresses{network=\"a\",pool=\"p\",state=\"draining\"} 1",
+            "metes_addresses{network=\"a\",state=\"orphaned\"} 2",
+            "metes_addresses{network=\"a\",family=\"ipv4\",state=\"held\"} 1",
+            "metes_addresses{network=\"a\",family=\"ipv6\",state=\"held\"} 5",
+            "metes_addresses{network=\"a\",pool=\"p\",family=\"ipv4\",state=\"orphaned\"} 3",
+            "metes_addresses{network=\"a\",pool=\"p\",family=\"ipv4\",state=\"draining\"} 1",
         ] {
             assert!(lines.iter().any(|found| found == line), "{line} of {lines:#?}");
         }
-    }
-
-    #[test]
-    fn forecasts_are_of_pools_and_of_what_networks_give_besides() {
-        let mut trends = Trends::default();
-        let draining = |held| CountedRange { is_given: false, ..range("a", "p", "10.9.0.0/24", (254, held)) };
-        for minute in 0..=10 {
-            let rows = RangeRows::of(vec![
-                range("a", "", "10.0.0.0/24", (100, 10)),
-                range("a", "p", "10.0.1.0/24", (100, minute)),
-                range("a", "p", "10.0.2.0/24", (100, minute)),
-                draining(100 - minute),
-                // The other family of b has addresses for ever.
-                range("b", "", "10.0.0.0/30", (2, 2)),
-                range("b", "", "fd00::/64", (1 << 64, minute)),
-            ]);
-            trends.take(Duration::from_secs(60) * minute as u32, &rows);
-        }
-        let mut text = Exposition::default();
-        trends.expose(&mut text);
-        let text = text.into_text();
-        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        let of_pool = "metes_full_in_seconds{network=\"a\",pool=\"p\"} 5400";
-        assert_eq!(samples, [of_pool, "metes_full_in_seconds{network=\"b\"} 0"]);
-        trends.take(Duration::from_secs(660), &RangeRows::default());
-        assert!(trends.0.is_empty());
     }
 }

@@ -11,10 +11,9 @@ use crate::read;
 use self::sources::{Crate, files, rust_files};
 
 /// What judges, and what makes sense of what others wrote.
-const PURE_IN_RECONCILER: [&str; 13] = [
+const PURE_IN_RECONCILER: [&str; 12] = [
     "adopt/demand.rs",
     "exposition.rs",
-    "forecast.rs",
     "holder.rs",
     "import/facts.rs",
     "import/gather.rs",

@@ -39,7 +39,13 @@ fn start_prometheus(folder: &Path, scraped: u16) -> (Child, String) {
     let config = folder.join("prometheus.yml");
     let jobs =
         json!([{"job_name": "metes", "static_configs": [{"targets": [format!("127.0.0.1:{scraped}")]}]}]);
-    let text = json!({"global": {"scrape_interval": "5s"}, "scrape_configs": jobs});
+    let manifest =
+        fs::read_to_string(support::root().join("manifests/monitoring/rules.yaml")).expect("it stands there");
+    let rules = folder.join("rules.yaml");
+    let (_, groups) = manifest.split_once("\nspec:\n").expect("it has groups");
+    fs::write(&rules, groups).expect("a file can be written");
+    let global = json!({"scrape_interval": "5s", "evaluation_interval": "5s"});
+    let text = json!({"global": global, "rule_files": [rules], "scrape_configs": jobs});
     fs::write(&config, text.to_string()).expect("a file can be written");
     let process = spawn_bound(&tool("prometheus"), |command| {
         command.arg(format!("--config.file={}", config.display()));
