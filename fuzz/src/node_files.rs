@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use metes_core::keys::{Scope, digest_hex};
+use metes_core::keys::{HintName, Scope, digest_hex};
 use metes_node::mark::MarkFile;
 use metes_node::node::Identity;
 use metes_node::scope_hints::ScopeHintFiles;
@@ -22,20 +22,20 @@ pub(super) fn node_files(data: &[u8]) {
     put(&found.join("mark"), data);
     put(&signed.join("mark"), &[digest_hex(data).as_bytes(), b"\n", data].concat());
     put(&found.join("spool/x-1.del"), data);
-    let scope = Scope::stored("-").expect("a scope");
-    let hints = format!("scopes/{}", digest_hex(scope.as_str().as_bytes()));
+    let name = HintName::from(&Scope::stored("-").expect("a scope"));
+    let hints = format!("scopes/{}", name.file());
     for folder in [&found, &signed] {
         fs::create_dir_all(folder.join("scopes")).expect("a folder");
         fs::copy(folder.join("mark"), folder.join(&hints)).expect("a file");
     }
-    if ScopeHintFiles::new(&found, &identity).read(&scope).is_some() {
+    if ScopeHintFiles::new(&found, &identity).read(&name).is_some() {
         check_is_whole(data);
     }
-    if let Some(hints) = ScopeHintFiles::new(&signed, &identity).read(&scope) {
+    if let Some(hints) = ScopeHintFiles::new(&signed, &identity).read(&name) {
         let files = ScopeHintFiles::new(&written, &identity);
-        files.keep(&scope, &hints);
+        files.keep(&name, &hints);
         // A file that would be too large is not kept.
-        if let Some(again) = files.read(&scope) {
+        if let Some(again) = files.read(&name) {
             assert_eq!(format!("{again:?}"), format!("{hints:?}"));
         }
     }

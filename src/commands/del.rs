@@ -119,7 +119,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     if let Some((scope, pages)) = &left.pages {
         let is_page =
             |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Page(..) | Key::Summary(..)));
-        run.scope_hints.correct(scope, pages, is_page);
+        run.scope_hints.correct(&scope.into(), pages, is_page);
     }
     let Some(seen) = left.seen_store.clone() else { return };
     let new = |lease: LeaseId| NodeLease { id: lease.0, since: run.start.clone() };

@@ -107,6 +107,35 @@ impl fmt::Display for Scope {
     }
 }
 
+/// The name under which a node keeps hints: those of a scope, or those of pools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HintName(String);
+
+impl HintName {
+    /// The texts of these pools.
+    pub(crate) fn of_pools<'a>(pools: impl Iterator<Item = &'a PoolName>) -> Self {
+        let names: Vec<&str> = pools.map(PoolName::as_str).collect();
+        Self(format!("pools,@{}", digest_hex(names.join("/").as_bytes())))
+    }
+
+    /// The record that `auto` chooses pools by.
+    pub(crate) fn of_auto() -> Self {
+        Self("pools,@auto".to_owned())
+    }
+
+    /// The name of the file.
+    #[must_use]
+    pub fn file(&self) -> String {
+        digest_hex(self.0.as_bytes())
+    }
+}
+
+impl From<&Scope> for HintName {
+    fn from(scope: &Scope) -> Self {
+        Self(scope.0.clone())
+    }
+}
+
 /// A parsed key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {

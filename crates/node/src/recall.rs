@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::mark::{Hints, Mark};
 use super::scope_hints::{ScopeHintFiles, ScopeHints};
-use metes_core::keys::{Bytes, Key, Keys, LeaseId, Scope};
+use metes_core::keys::{Bytes, HintName, Key, Keys, LeaseId};
 use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::plan::allot::Allotment;
@@ -28,22 +28,22 @@ impl LeftBehind {
     #[must_use]
     pub fn read(mark: Option<Mark>, files: &ScopeHintFiles, keys: &Keys, allotment: &Allotment<'_>) -> Self {
         let Some(mark) = mark else { return Self::default() };
-        let read = |scope: Scope| {
-            let hints = files.read(&scope)?;
+        let read = |name: HintName| {
+            let hints = files.read(&name)?;
             let meta = hints.keys.record::<Meta>(&keys.meta()).ok()??;
             mark.seen.is_of(&meta).then_some(hints)
         };
         let mut pools = Snapshot::default();
-        let mut take = |scope: Option<Scope>| {
-            let hints = scope.and_then(read).map(|hints| hints.keys).unwrap_or_default();
+        let mut take = |name: Option<HintName>| {
+            let hints = name.and_then(read).map(|hints| hints.keys).unwrap_or_default();
             let of_pools = hints.iter().filter(|(key, _)| is_pool(keys, key));
             of_pools.for_each(|(key, entry)| pools.set(key, entry.cloned()));
             pools.clone()
         };
         // By the choice of `auto` it is known which texts are needed.
-        let auto = take(allotment.auto_scope());
-        let pools = take(allotment.pools_scope(&auto));
-        let scope = allotment.scope(&pools).and_then(read);
+        let auto = take(allotment.auto_hints());
+        let pools = take(allotment.pools_hints(&auto));
+        let scope = allotment.scope(&pools).and_then(|scope| read((&scope).into()));
         Self { mark: Some(mark), pools, scope }
     }
 

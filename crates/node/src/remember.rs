@@ -4,7 +4,7 @@ use super::mark::{MarkFile, NodeLease};
 use super::node;
 use super::recall::{LeftBehind, is_young};
 use super::scope_hints::{ScopeHintFiles, ScopeHints};
-use metes_core::keys::{Bytes, Key, Keys, LeaseId, Scope};
+use metes_core::keys::{Bytes, HintName, Key, Keys, LeaseId, Scope};
 use metes_core::plan::allot::Allotment;
 use metes_core::pool::asked::AskedRanges;
 use metes_core::pool::record::{Record, RunStart};
@@ -62,9 +62,9 @@ impl Leaving<'_> {
     ) {
         let meta = self.keys.meta();
         let meta_of = |keys: &Snapshot| keys.entry(&meta).map(|meta| meta.value.clone());
-        let mut shared = driver.shared().clone();
+        let (name, mut shared) = (HintName::from(scope), driver.shared().clone());
         // It is read again, because other runs of the node may have left something meanwhile.
-        let known = self.scope_hints.read(scope).filter(|known| meta_of(&known.keys) == meta_of(&shared));
+        let known = self.scope_hints.read(&name).filter(|known| meta_of(&known.keys) == meta_of(&shared));
         let mut known = known.unwrap_or_default();
         let own_cursors = allotment.cursors(&shared);
         shared.retain(|key| match self.keys.parse(key) {
@@ -88,16 +88,16 @@ impl Leaving<'_> {
             }
         }
         known.keys.retain(|key| !is_asked(key));
-        self.scope_hints.keep(scope, &known.left(shared, driver.first(), self.now.clone()));
+        self.scope_hints.keep(&name, &known.left(shared, driver.first(), self.now.clone()));
     }
 
     /// Leaves what `auto` chooses by, and the texts of the pools that it has chosen or that were named.
     fn leave_pools(&self, allotment: &Allotment<'_>, seen: &Snapshot, before: &Snapshot) {
-        if let Some(scope) = allotment.auto_scope() {
-            self.leave_unless_known(&scope, seen, before, |key| matches!(key, Key::PoolChanges));
+        if let Some(name) = allotment.auto_hints() {
+            self.leave_unless_known(&name, seen, before, |key| matches!(key, Key::PoolChanges));
         }
-        if let Some(scope) = allotment.pools_scope(seen) {
-            self.leave_unless_known(&scope, seen, before, |key| matches!(key, Key::Pool(_)));
+        if let Some(name) = allotment.pools_hints(seen) {
+            self.leave_unless_known(&name, seen, before, |key| matches!(key, Key::Pool(_)));
         }
     }
 
@@ -105,7 +105,7 @@ impl Leaving<'_> {
     /// they are.
     fn leave_unless_known(
         &self,
-        scope: &Scope,
+        name: &HintName,
         seen: &Snapshot,
         before: &Snapshot,
         is_meant: impl Fn(&Key) -> bool,
@@ -117,7 +117,7 @@ impl Leaving<'_> {
             *key == meta || before.knows(key) && before.entry(key) == entry
         };
         if !keys.iter().all(is_known) {
-            self.scope_hints.keep(scope, &ScopeHints { keys, missed: None });
+            self.scope_hints.keep(name, &ScopeHints { keys, missed: None });
         }
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::node::Identity;
 use super::own_file::{self, OwnFile, Reader, Whose};
-use metes_core::keys::{Scope, digest_hex};
+use metes_core::keys::HintName;
 use metes_core::limits;
 use metes_core::plan::first::FirstRequest;
 use metes_core::pool::record::RunStart;
@@ -147,7 +147,7 @@ impl KeptHints {
     }
 }
 
-/// The files with the hints of a node, one for each scope. Each may be missing at any time.
+/// The files with the hints of a node, one for each name. Each may be missing at any time.
 #[derive(Debug, Clone)]
 pub struct ScopeHintFiles {
     folder: PathBuf,
@@ -161,18 +161,18 @@ impl ScopeHintFiles {
         Self { folder: folder.join("scopes"), reader: Reader::new(Whose::new(identity)) }
     }
 
-    /// The hints for a scope, if there are some of this machine and cluster that can be read.
+    /// The hints of this name, if there are some of this machine and cluster that can be read.
     #[must_use]
-    pub fn read(&self, scope: &Scope) -> Option<ScopeHints> {
-        match self.reader.read(&self.path(scope)) {
+    pub fn read(&self, name: &HintName) -> Option<ScopeHints> {
+        match self.reader.read(&self.path(name)) {
             OwnFile::Own(kept) => kept.hints(),
             OwnFile::Nothing | OwnFile::Others(_) | OwnFile::Unreadable(_) => None,
         }
     }
 
-    /// Keeps hints for the next run in a scope. If they cannot be kept, the next run looks first.
-    pub fn keep(&self, scope: &Scope, hints: &ScopeHints) {
-        let path = self.path(scope);
+    /// Keeps hints for the next run. If they cannot be kept, the next run looks first.
+    pub fn keep(&self, name: &HintName, hints: &ScopeHints) {
+        let path = self.path(name);
         let Some(kept) = KeptHints::of(hints) else {
             // What was kept before is wrong now.
             let _ = fs::remove_file(&path);
@@ -188,14 +188,14 @@ impl ScopeHintFiles {
 
     /// Corrects hints that were kept before, by keys that have been read or written since. Those that are `wanted` are
     /// added.
-    pub fn correct(&self, scope: &Scope, newer: &Snapshot, wanted: impl Fn(&[u8]) -> bool) {
-        let Some(mut hints) = self.read(scope) else { return };
+    pub fn correct(&self, name: &HintName, newer: &Snapshot, wanted: impl Fn(&[u8]) -> bool) {
+        let Some(mut hints) = self.read(name) else { return };
         lay_over(&mut hints.keys, newer, wanted);
-        self.keep(scope, &hints);
+        self.keep(name, &hints);
     }
 
-    fn path(&self, scope: &Scope) -> PathBuf {
-        self.folder.join(digest_hex(scope.as_str().as_bytes()))
+    fn path(&self, name: &HintName) -> PathBuf {
+        self.folder.join(name.file())
     }
 
     /// Removes the file that was written longest ago if there are as many as there may be.
@@ -214,6 +214,8 @@ impl ScopeHintFiles {
 
 #[cfg(test)]
 mod tests {
+    use metes_core::keys::Scope;
+
     use super::*;
 
     fn identity(machine: &str, cluster: &str) -> Identity {
@@ -221,8 +223,8 @@ mod tests {
         Identity { node, cluster: cluster.parse().ok(), machine: machine.into() }
     }
 
-    fn scope(name: &str) -> Scope {
-        Scope::stored(name).expect("a scope")
+    fn scope(name: &str) -> HintName {
+        (&Scope::stored(name).expect("a scope")).into()
     }
 
     fn hints(pages: usize) -> ScopeHints {

@@ -268,7 +268,7 @@ impl World<'_> {
         let scope =
             scopes.filter_map(|key| if let Key::Tail(scope) = key { Some(scope) } else { None }).next_back();
         let files = self.node_of(process).map(|node| self.nodes[node].boot.state().scope_hints());
-        let hints = scope.zip(files).and_then(|(scope, files)| files.read(&scope));
+        let hints = scope.zip(files).and_then(|(scope, files)| files.read(&(&scope).into()));
         let (Some(seen), Some(hints)) = (&mut self.seen, hints) else { return };
         for (key, entry) in hints.keys.iter() {
             seen.insert((process, key.clone()), entry.map_or(0, |entry| entry.mod_revision));

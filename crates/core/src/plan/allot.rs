@@ -10,7 +10,7 @@ use super::effects::Planned;
 use super::free::{self, Freeable, Mode};
 use super::known_pool::DecodedPools;
 use super::pick::{Picked, Picking, Picks};
-use super::pools::{ReadPools, auto_scope};
+use super::pools::ReadPools;
 use super::refused::{Halt, require};
 pub use super::refused::{OtherMachine, Refused};
 use super::resolved::Resolved;
@@ -18,7 +18,7 @@ use super::source::Full;
 use crate::builder::Builder;
 use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
-use crate::keys::{Bytes, Keys, LeaseId, Scope};
+use crate::keys::{Bytes, HintName, Keys, LeaseId, Scope};
 use crate::line::Line;
 use crate::meta::{self, Emptiness};
 use crate::pool::Wanted;
@@ -87,16 +87,16 @@ impl<'a> Allotment<'a> {
         true
     }
 
-    /// Under which name a node remembers what `auto` chooses its pools by; none if it does not.
+    /// The name of the hints that `auto` chooses its pools by; none without `auto`.
     #[must_use]
-    pub fn auto_scope(&self) -> Option<Scope> {
-        auto_scope(self.ask.pools()?)
+    pub fn auto_hints(&self) -> Option<HintName> {
+        self.ask.pools()?.has_auto().then(HintName::of_auto)
     }
 
-    /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
+    /// The name of the hints with the texts of its pools; none while it is not known which pools they are.
     #[must_use]
-    pub fn pools_scope(&self, seen: &Snapshot) -> Option<Scope> {
-        self.ask.pools_scope(self.keys, seen, &self.pools)
+    pub fn pools_hints(&self, seen: &Snapshot) -> Option<HintName> {
+        self.ask.pools_hints(self.keys, seen, &self.pools)
     }
 
     /// The cursors that it moves, by what was read.

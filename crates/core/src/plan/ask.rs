@@ -1,8 +1,8 @@
 //! An ADD as it is configured: it asks for addresses. Pure.
 
 use super::known_pool::DecodedPools;
-use super::pools::{self, texts_scope};
-use crate::keys::{Bytes, Keys, Scope, digest_hex};
+use super::pools;
+use crate::keys::{Bytes, HintName, Keys, digest_hex};
 use crate::pool::asked::AskedRanges;
 use crate::pool::record::{Labels, Meta, Owner, Record, Reservation, RunStart};
 use crate::pool::selector::Facts;
@@ -65,11 +65,16 @@ impl Ask {
         }
     }
 
-    /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
-    pub(crate) fn pools_scope(&self, keys: &Keys, seen: &Snapshot, decoded: &DecodedPools) -> Option<Scope> {
+    /// The name of the hints with the texts of its pools; none while it is not known which pools they are.
+    pub(crate) fn pools_hints(
+        &self,
+        keys: &Keys,
+        seen: &Snapshot,
+        decoded: &DecodedPools,
+    ) -> Option<HintName> {
         let pools = self.pools()?;
         let (chosen, _) = pools::choose(pools, keys, seen, self.facts(pools), decoded).ok()?;
-        texts_scope(&chosen)
+        Some(HintName::of_pools(chosen.names()))
     }
 
     /// The facts that pools may go by.

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use super::known_pool::{DecodedPools, KnownPool, open_set};
 use super::source::{Full, Source, SourceSet};
-use crate::keys::{Bytes, Keys, Scope, digest_hex};
+use crate::keys::{Bytes, Keys};
 use crate::pool::auto::{AutoPool, chosen};
 use crate::pool::definition::{PoolDefinition, PoolRoute, RangeState};
 use crate::pool::dns::PoolDns;
@@ -69,17 +69,6 @@ pub enum PoolRefused {
     NotOpen(Addr, PoolName, RangeState),
     /// The record of a pool does not decode.
     Bad(BadRecord),
-}
-
-/// Under which name a node remembers what `auto` chooses by; none without `auto`. No queue has it.
-pub(crate) fn auto_scope(wanted: &PoolsWanted) -> Option<Scope> {
-    wanted.has_auto().then(|| Scope::stored("pools,@auto").ok())?
-}
-
-/// Under which name a node remembers the texts of these pools. No queue has it.
-pub(crate) fn texts_scope(wanted: &PoolsWanted) -> Option<Scope> {
-    let names: Vec<&str> = wanted.names().map(PoolName::as_str).collect();
-    Scope::stored(&format!("pools,@{}", digest_hex(names.join("/").as_bytes()))).ok()
 }
 
 /// The keys of all pools that may be used, and of what `auto` chooses them by.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fence::Fence;
-use crate::keys::{LeaseId, TicketId};
+use crate::keys::{LeaseId, Scope, TicketId};
 use crate::line::Line;
 use crate::memory::Memory;
 use crate::plan::allot::{Added, Allotment, Allotted, Refused};
