@@ -168,7 +168,7 @@ mod tests {
         let draining = CountedRange { is_given: false, ..range("d", "s", "10.1.0.0/30", (2, 1)) };
         let mut outside = CountedRange { is_given: false, ..range("b", "", "", (9, 9)) };
         outside.counts.size = 0;
-        let asked = range("v6", "", "fd00::/64", ((1 << 64) - 2, 0));
+        let asked = range("v", "", "fd::/64", ((1 << 64) - 2, 0));
         assert_eq!(
             exposed(&RangeRows::of(vec![outside, given, draining, asked])),
             [
@@ -184,12 +184,12 @@ mod tests {
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"draining\"} 1",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"aside\"} 0",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"orphaned\"} 0",
-                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"size\"} 18446744073709551614",
-                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"held\"} 0",
-                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"cooling\"} 0",
-                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"free\"} 18446744073709551614",
-                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"aside\"} 0",
-                "metes_addresses{network=\"v6\",family=\"ipv6\",range=\"fd00::/64\",state=\"orphaned\"} 0",
+                "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"size\"} 18446744073709551614",
+                "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"held\"} 0",
+                "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"cooling\"} 0",
+                "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"free\"} 18446744073709551614",
+                "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"aside\"} 0",
+                "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"orphaned\"} 0",
                 "metes_ranges 3",
                 "metes_ranges_omitted 0",
             ]
