@@ -42,10 +42,7 @@ pub struct AddDone {
 /// # Errors
 /// A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
-    for kept in run.spool.of(&ask.owner) {
-        run.carry_out_spooled(&kept, run.session.until).await.or_cni()?;
-    }
-    run.must_go_on()?;
+    run.carry_out_spooled_of(&ask.owner).await?;
     let mut allotment = Allotment::new(ask, run.session.keys);
     let left = LeftBehind::read(run.read_mark(), &run.scope_hints, run.session.keys, &allotment);
     let mut other_store = None;

@@ -11,6 +11,7 @@ use std::cell::Cell;
 
 use tokio::time::Instant;
 
+use self::errors::OrCni;
 use metes_config::cni::error::{Code, Error};
 use metes_config::cni::request::Attachment;
 use metes_core::cooling::CoolingLeases;
@@ -198,6 +199,17 @@ impl<'a, K: Kv> Run<'a, K> {
     fn to_spool(&self, owner: &Owner, pod_uid: Option<&PodUid>, unanswered: bool) -> Spooled {
         let (owner, start, machine) = (owner.clone(), self.start.clone(), self.identity.machine.clone());
         Spooled { owner, start, machine, pod_uid: pod_uid.cloned(), unanswered }
+    }
+
+    /// Frees all that earlier runs have spooled for the owner of this run.
+    ///
+    /// # Errors
+    /// A CNI error: the store failed, or the run should not go on any more.
+    pub async fn carry_out_spooled_of(&self, owner: &Owner) -> Result<(), Error> {
+        for kept in self.spool.of(owner) {
+            self.carry_out_spooled(&kept, self.session.until).await.or_cni()?;
+        }
+        self.must_go_on()
     }
 
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
