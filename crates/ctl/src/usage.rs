@@ -1,6 +1,7 @@
 //! `metes usage`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -8,9 +9,10 @@ use serde::Serialize;
 
 use super::inventory::{Inventory, Row, holders};
 use super::output::{ListFormat, ListOutput};
-use super::overview::{Overview, between, merged};
+use super::overview::{KeySpan, Overview, between, merged};
 use super::table::{CellForm, Column, Listed, many, or_dash};
 use super::{CliError, Context, Terminal};
+use metes_core::keys::Keys;
 use metes_core::pool::known::{KnownRange, KnownState};
 use metes_core::pool::names::PoolName;
 use metes_core::pool::{Addr, NetworkName, Range, RangeCounts, Standing};
@@ -35,117 +37,69 @@ pub(super) async fn usage<K: Kv>(
 }
 
 /// What few keys say, and how many addresses are held where.
-struct Counted {
+struct Counted<'k> {
+    keys: &'k Keys,
     overview: Overview,
-    counts: BTreeMap<AddressSpan, usize>,
+    /// All networks of which anything is stored.
+    networks: Vec<NetworkName>,
+    /// The number of keys in each span. Before etcd has counted them, the spans that were asked for, each with 0.
+    counts: RefCell<BTreeMap<KeySpan, usize>>,
     /// The holders of addresses of older ranges.
     left: Inventory,
 }
 
-/// What is counted: addresses of a network that are reserved, or are cooling, from the first to the last one.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct AddressSpan {
-    what: CountedKeys,
-    network: NetworkName,
-    first: Addr,
-    last: Addr,
-}
-
-/// The kind of the counted keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum CountedKeys {
-    Held,
-    Cooling,
-}
-
 /// Counts the addresses of each range of each network, and reads who holds those of older ranges.
-async fn read<K: Kv>(context: &Context<'_, K>) -> Result<Counted, Failure> {
+async fn read<'k, K: Kv>(context: &Context<'k, K>) -> Result<Counted<'k>, Failure> {
     let keys = context.session.keys;
-    let mut counted =
-        Counted { overview: context.overview().await?, counts: BTreeMap::new(), left: Inventory::default() };
-    let networks = context.networks_beside(&counted.overview).await?;
-    let spans: Vec<AddressSpan> = counted.spans(&networks).into_iter().collect();
-    let of_keys = |AddressSpan { what, network, first, last }: &AddressSpan| match what {
-        CountedKeys::Held => between(keys.ip(network, *first), keys.ip(network, *last)),
-        CountedKeys::Cooling => between(keys.cooling(network, *first), keys.cooling(network, *last)),
-    };
-    let counts = context.count(&spans.iter().map(of_keys).collect::<Vec<_>>()).await?;
-    let older = counted.overview.known();
-    for KnownRange { range, .. } in older.iter().filter(|known| known.state == KnownState::Older) {
-        let (first, last) = (range.first(), range.last());
-        let span = AddressSpan { what: CountedKeys::Held, network: range.network().clone(), first, last };
-        let see = |seen: &mut Inventory, entry: Entry| seen.see(keys, &entry);
-        let (start, end) = of_keys(&span);
-        let (left, _) = walk_between(context.session, (&start, &end), Inventory::default, see).await?;
-        counted.left.take(left);
+    let overview = context.overview().await?;
+    let networks = context.networks_beside(&overview).await?;
+    let counts = RefCell::default();
+    let mut counted = Counted { keys, overview, networks, counts, left: Inventory::default() };
+    // This tells which counts are needed.
+    usages(&counted);
+    let spans: Vec<KeySpan> = counted.counts.take().into_keys().collect();
+    let counts = context.count(&spans).await?;
+    counted.counts = RefCell::new(spans.into_iter().zip(counts).collect());
+    let mut left = Inventory::default();
+    for KnownRange { range, state, .. } in counted.overview.known() {
+        if state == KnownState::Older {
+            let (start, end) = counted.held_keys(range.network(), range.first(), range.last());
+            let see = |seen: &mut Inventory, entry: Entry| seen.see(keys, &entry);
+            left.take(walk_between(context.session, (&start, &end), Inventory::default, see).await?.0);
+        }
     }
-    drop(older);
-    counted.counts = spans.into_iter().zip(counts).collect();
-    counted.left = context.with_owners(counted.left).await?;
+    counted.left = context.with_owners(left).await?;
     Ok(counted)
 }
 
-impl Counted {
-    /// All that is to be counted, of the known ranges and of these networks.
-    fn spans(&self, networks: &[NetworkName]) -> BTreeSet<AddressSpan> {
-        let known = self.overview.known();
-        let mut spans: BTreeSet<AddressSpan> = networks.iter().map(whole).collect();
-        for KnownRange { range, .. } in &known {
-            let network = range.network();
-            let span = |what, first, last| AddressSpan { what, network: network.clone(), first, last };
-            spans.insert(whole(network));
-            spans.insert(span(CountedKeys::Held, range.first(), range.last()));
-            for given in range.spans() {
-                spans.insert(span(CountedKeys::Held, given.first, given.last));
-                spans.insert(span(CountedKeys::Cooling, given.first, given.last));
-            }
-        }
-        let of_network = |network: &NetworkName| {
-            merged(known.iter().map(|known| &known.range).filter(move |range| range.network() == network))
-        };
-        let networks: BTreeSet<NetworkName> = spans.iter().map(|span| span.network.clone()).collect();
-        for network in networks {
-            let held = |(first, last)| AddressSpan {
-                what: CountedKeys::Held,
-                network: network.clone(),
-                first,
-                last,
-            };
-            spans.extend(of_network(&network).into_iter().map(held));
-        }
-        spans
+impl Counted<'_> {
+    fn held_keys(&self, network: &NetworkName, first: Addr, last: Addr) -> KeySpan {
+        between(self.keys.ip(network, first), self.keys.ip(network, last))
     }
 
-    fn count(&self, what: CountedKeys, network: &NetworkName, first: Addr, last: Addr) -> usize {
-        let span = AddressSpan { what, network: network.clone(), first, last };
-        self.counts.get(&span).copied().unwrap_or_default()
+    fn count(&self, span: KeySpan) -> usize {
+        *self.counts.borrow_mut().entry(span).or_default()
     }
 
-    /// The number of addresses that are set aside, from the first to the last one.
-    fn aside(&self, network: &NetworkName, first: Addr, last: Addr) -> usize {
-        self.overview.aside.range((network.clone(), first)..=(network.clone(), last)).count()
+    /// The numbers of held addresses, and of those that are set aside, from the first to the last one.
+    fn held(&self, network: &NetworkName, first: Addr, last: Addr) -> (usize, usize) {
+        let aside = self.overview.aside.range((network.clone(), first)..=(network.clone(), last)).count();
+        (self.count(self.held_keys(network, first, last)), aside)
     }
 
     /// The number of held and free addresses of a range.
     fn of_range(&self, range: &Range) -> RangeCounts {
-        let (network, first, last) = (range.network(), range.first(), range.last());
-        let given =
-            |what| range.spans().iter().map(|span| self.count(what, network, span.first, span.last)).sum();
-        let (taken, cooling): (usize, usize) = (given(CountedKeys::Held), given(CountedKeys::Cooling));
-        RangeCounts {
-            size: range.size(),
-            held: self.count(CountedKeys::Held, network, first, last),
-            set_aside: self.aside(network, first, last),
-            cooling,
-            free: range.size().saturating_sub((taken + cooling) as u128),
+        let (keys, network) = (self.keys, range.network());
+        let (held, set_aside) = self.held(network, range.first(), range.last());
+        let (mut taken, mut cooling) = (0, 0);
+        for span in range.spans() {
+            taken += self.held(network, span.first, span.last).0;
+            let cooling_keys = between(keys.cooling(network, span.first), keys.cooling(network, span.last));
+            cooling += self.count(cooling_keys);
         }
+        let free = range.size().saturating_sub((taken + cooling) as u128);
+        RangeCounts { size: range.size(), held, set_aside, cooling, free }
     }
-}
-
-/// All addresses of a network.
-fn whole(network: &NetworkName) -> AddressSpan {
-    let (first, last) = (Addr(0), Addr(u128::MAX));
-    AddressSpan { what: CountedKeys::Held, network: network.clone(), first, last }
 }
 
 /// The usage of one range.
@@ -199,7 +153,7 @@ fn as_text<S: serde::Serializer>(number: &Option<u128>, serializer: S) -> Result
 
 /// Counts the held addresses of each range of each network. Where ranges overlap, an address counts in each. What is
 /// only recorded is in no network and is not counted.
-fn usages(counted: &Counted) -> Vec<RangeUsage<'_>> {
+fn usages<'a>(counted: &'a Counted<'_>) -> Vec<RangeUsage<'a>> {
     let known = counted.overview.known();
     let mut of_networks: BTreeMap<&NetworkName, Vec<&KnownRange<'_>>> = BTreeMap::new();
     known.iter().for_each(|known| of_networks.entry(known.range.network()).or_default().push(known));
@@ -237,18 +191,16 @@ fn usages(counted: &Counted) -> Vec<RangeUsage<'_>> {
 
 /// How many addresses of each network lie in no range that is known of, and how many of these are set aside.
 fn outside<'a>(
-    counted: &'a Counted,
+    counted: &'a Counted<'_>,
     of_networks: &BTreeMap<&NetworkName, Vec<&KnownRange<'_>>>,
 ) -> Vec<(&'a NetworkName, usize, usize)> {
-    let networks: BTreeSet<&NetworkName> = counted.counts.keys().map(|span| &span.network).collect();
-    let outside = networks.into_iter().map(|network| {
+    let outside = counted.networks.iter().map(|network| {
         let known = of_networks.get(network).map_or(&[][..], Vec::as_slice);
-        let (all, last) = (Addr(0), Addr(u128::MAX));
-        let mut held = counted.count(CountedKeys::Held, network, all, last);
-        let mut set_aside = counted.aside(network, all, last);
+        let (mut held, mut set_aside) = counted.held(network, Addr(0), Addr(u128::MAX));
         for (first, last) in merged(known.iter().map(|known| &known.range)) {
-            held = held.saturating_sub(counted.count(CountedKeys::Held, network, first, last));
-            set_aside = set_aside.saturating_sub(counted.aside(network, first, last));
+            let (inside, aside) = counted.held(network, first, last);
+            held = held.saturating_sub(inside);
+            set_aside = set_aside.saturating_sub(aside);
         }
         (network, held, set_aside)
     });
@@ -330,6 +282,8 @@ fn left(usages: &[RangeUsage<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use metes_core::pool::RangeSpec;
     use metes_core::pool::asked::AskedRanges;
@@ -344,7 +298,8 @@ mod tests {
     }
 
     /// What is counted of a store with these configurations and these addresses.
-    fn counted(asked: Vec<AskedSeen>, held: &[(&str, &str)]) -> Counted {
+    fn counted(asked: Vec<AskedSeen>, held: &[(&str, &str)]) -> Counted<'static> {
+        static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::new("/metes/"));
         let row = |(network, address): &(&str, &str)| Row {
             network: Some(NetworkName::stored(network).expect("a network")),
             address: addr(address),
@@ -353,20 +308,24 @@ mod tests {
         };
         let mut left = Inventory::default();
         left.rows = held.iter().map(row).collect();
+        let left = left.sorted();
+        let mut networks: Vec<_> = left.rows.iter().filter_map(|row| row.network.clone()).collect();
+        networks.dedup();
+        let key = |row: &Row| row.network.as_ref().map(|network| KEYS.ip(network, row.address));
+        let held: Vec<_> = left.rows.iter().filter_map(key).collect();
         let mut overview = Overview::default();
         overview.inventory.asked = asked;
-        let mut counted = Counted { overview, counts: BTreeMap::new(), left: left.sorted() };
-        let networks: Vec<NetworkName> =
-            counted.left.rows.iter().filter_map(|row| row.network.clone()).collect();
-        let count = |span: AddressSpan| {
-            let held = counted.left.between(&span.network, span.first, span.last).len();
-            (span.clone(), if span.what == CountedKeys::Held { held } else { 0 })
-        };
-        counted.counts = counted.spans(&networks).into_iter().map(count).collect();
+        let counted = Counted { keys: &KEYS, overview, networks, counts: RefCell::default(), left };
+        usages(&counted);
+        let mut counts = counted.counts.borrow_mut();
+        for ((start, end), count) in &mut *counts {
+            *count = held.iter().filter(|key| (start..end).contains(key)).count();
+        }
+        drop(counts);
         counted
     }
 
-    fn lines(counted: &Counted) -> Vec<String> {
+    fn lines(counted: &Counted<'_>) -> Vec<String> {
         let line = |usage: &RangeUsage<'_>| {
             let left: Vec<String> = usage.left.iter().map(|row| row.address.to_string()).collect();
             format!("{} {left:?}", usage.cells()[..6].join(" "))

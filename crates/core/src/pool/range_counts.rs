@@ -1,21 +1,23 @@
 //! The numbers of held and free addresses of a range. Pure.
 
+use serde::Serialize;
+
 use super::Addr;
 use super::range::{Range, Standing};
 
 /// The addresses of one range, counted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct RangeCounts {
     /// The number of addresses that the range gives: its excludes and gateways are no part of it.
     pub size: u128,
     /// The number held from its first address to its last one, given by it or not.
     pub held: usize,
+    /// The number of those of `size` that are neither held nor cooling.
+    pub free: u128,
     /// The number of those of `held` that are set aside.
     pub set_aside: usize,
     /// The number of those of `size` that are cooling, and so are not free.
     pub cooling: usize,
-    /// The number of those of `size` that are neither held nor cooling.
-    pub free: u128,
 }
 
 impl RangeCounts {

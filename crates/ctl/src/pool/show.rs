@@ -225,29 +225,19 @@ struct ShownRange<'a> {
     state: &'static str,
     gateway: Option<std::net::IpAddr>,
     exclude: &'a [Excluded],
-    size: u128,
-    held: usize,
-    free: u128,
-    set_aside: usize,
-    cooling: usize,
+    #[serde(flatten)]
+    counts: RangeCounts,
 }
 
 impl<'a> ShownPool<'a> {
     fn new(pool: &'a PoolDefinition, revision: i64, held: &HeldOfPools<'_>) -> Self {
         let folded = FoldedPool::new(pool);
-        let range = |(written, range): (&'a metes_core::pool::definition::PoolRange, &_)| {
-            let RangeCounts { size, held, free, set_aside, cooling } = held.inventory.counts(range);
-            ShownRange {
-                range: written.range.to_string(),
-                state: written.state.name(),
-                gateway: written.gateway,
-                exclude: &written.exclude,
-                size,
-                held,
-                free,
-                set_aside,
-                cooling,
-            }
+        let range = |(written, range): (&'a metes_core::pool::definition::PoolRange, &_)| ShownRange {
+            range: written.range.to_string(),
+            state: written.state.name(),
+            gateway: written.gateway,
+            exclude: &written.exclude,
+            counts: held.inventory.counts(range),
         };
         Self {
             pool: &pool.pool,
@@ -286,15 +276,16 @@ impl<'a> ShownPool<'a> {
             |(name, value): (&str, String)| format!("{:<10}{}\n", format!("{name}:"), printable(&value));
         let head: String = lines.into_iter().map(line).collect();
         let cells = |(range, written): (&ShownRange<'_>, _)| {
+            let RangeCounts { size, held, free, set_aside, cooling } = range.counts;
             [
                 range.range.clone(),
                 range.state.to_owned(),
                 or_dash(range.gateway.map(|gateway| gateway.to_string()).as_deref()),
-                range.size.to_string(),
-                range.held.to_string(),
-                range.free.to_string(),
-                range.set_aside.to_string(),
-                range.cooling.to_string(),
+                size.to_string(),
+                held.to_string(),
+                free.to_string(),
+                set_aside.to_string(),
+                cooling.to_string(),
                 words::exclude(written),
             ]
         };
@@ -330,35 +321,24 @@ struct PoolUse<'a> {
 impl<'a> PoolUse<'a> {
     fn new(pool: &'a PoolDefinition, held: &HeldOfPools<'_>) -> Self {
         let folded = FoldedPool::new(pool);
-        let outside = folded.outside_of_all(held);
-        let (name, network) = (&pool.pool, &pool.network);
-        let mut sum = Self {
-            pool: name,
-            network,
-            size: 0,
-            held: 0,
-            free: 0,
-            draining: 0,
-            closed: 0,
-            outside,
-            set_aside: 0,
-            cooling: 0,
-        };
-        for (written, range) in folded.ranges() {
-            let RangeCounts { size, held, free, set_aside, cooling } = held.inventory.counts(range);
-            sum.set_aside += set_aside;
-            sum.cooling += cooling;
-            match written.state {
-                RangeState::Open => {
-                    sum.size = sum.size.saturating_add(size);
-                    sum.held += held;
-                    sum.free = sum.free.saturating_add(free);
-                }
-                RangeState::Draining => sum.draining += held,
-                RangeState::Closed => sum.closed += held,
-            }
+        let counted = folded.ranges().map(|(written, range)| (written.state, held.inventory.counts(range)));
+        let all: Vec<(RangeState, RangeCounts)> = counted.collect();
+        let of = |state| all.iter().filter(move |(of, _)| *of == state).map(|(_, counts)| counts);
+        let held_in = |state| of(state).map(|counts| counts.held).sum();
+        let sum =
+            |number: fn(&RangeCounts) -> u128| of(RangeState::Open).map(number).fold(0, u128::saturating_add);
+        Self {
+            pool: &pool.pool,
+            network: &pool.network,
+            size: sum(|counts| counts.size),
+            held: held_in(RangeState::Open),
+            free: sum(|counts| counts.free),
+            draining: held_in(RangeState::Draining),
+            closed: held_in(RangeState::Closed),
+            outside: folded.outside_of_all(held),
+            set_aside: all.iter().map(|(_, counts)| counts.set_aside).sum(),
+            cooling: all.iter().map(|(_, counts)| counts.cooling).sum(),
         }
-        sum
     }
 }
 
