@@ -48,6 +48,12 @@ fn test_programs_stay_few() {
     let sources = rust_files(support::root());
     let programs: Vec<_> = sources.iter().filter(is_program).collect();
     assert!(programs.len() <= TEST_PROGRAMS, "more than {TEST_PROGRAMS} test programs: {programs:#?}");
+    // hack/test runs them in halves.
+    let run = read("hack/test");
+    for folder in programs.iter().filter_map(|program| program.parent()?.file_name()) {
+        let option = format!("--test {}", folder.display());
+        assert!(run.contains(&option), "hack/test has no {option}");
+    }
 }
 
 #[test]

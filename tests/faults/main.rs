@@ -6,5 +6,8 @@ mod faults;
 mod fence;
 mod lead;
 mod quorum;
+#[path = "../../tools/soak/soak/mod.rs"]
+mod soak;
+mod soak_minute;
 mod stores;
 mod unreachable;

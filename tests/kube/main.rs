@@ -9,5 +9,6 @@ mod monitoring;
 mod rbac;
 mod reconcile;
 mod reconcile_faults;
+mod reconcile_races;
 mod serve;
 mod webhook;

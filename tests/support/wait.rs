@@ -47,7 +47,7 @@ pub fn in_parallel<J: Send, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// For a test that needs the machine for itself: no other one of its program runs until the guard is dropped.
+/// For tests of which one at a time may run in a program: each holds the guard to its end.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

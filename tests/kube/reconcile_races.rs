@@ -52,7 +52,6 @@ const BOOT: &str = "b1";
 
 #[test]
 fn no_order_of_events_takes_an_address_from_a_live_pod_or_leaves_one_behind() {
-    let _alone = support::alone();
     in_parallel(AT_ONCE, 0..WORLDS, play);
 }
 
