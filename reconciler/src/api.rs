@@ -67,7 +67,7 @@ pub enum Phase {
 impl Phase {
     /// The phase that `status.phase` names.
     #[must_use]
-    pub fn of(phase: &str) -> Self {
+    pub(crate) fn of(phase: &str) -> Self {
         if matches!(phase, "Succeeded" | "Failed") { Phase::Finished } else { Phase::Active }
     }
 }
@@ -92,7 +92,7 @@ pub struct Pod {
 impl Pod {
     /// As `namespace/name`.
     #[must_use]
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }

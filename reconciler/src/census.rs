@@ -24,13 +24,13 @@ const TOGETHER: usize = 100;
 
 /// Every owner at one revision.
 #[derive(Debug, Default)]
-pub struct Census {
+pub(crate) struct Census {
     /// The owners, in the order of their keys.
-    pub holders: Vec<Holder>,
+    pub(crate) holders: Vec<Holder>,
     /// The revision.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// The addresses that they hold, for whichever pods.
-    pub held: HeldAddresses,
+    pub(crate) held: HeldAddresses,
     /// Each boot's id, stored once.
     boots: BTreeSet<Rc<str>>,
 }
@@ -40,7 +40,7 @@ impl Census {
     ///
     /// # Errors
     /// [`Failure`] if it could not be read to its end.
-    pub async fn take<K: Kv>(session: Session<'_, K>, cluster: &ClusterName) -> Result<Self, Failure> {
+    pub(crate) async fn take<K: Kv>(session: Session<'_, K>, cluster: &ClusterName) -> Result<Self, Failure> {
         let keys = session.keys;
         let see = |census: &mut Census, entry: Entry| census.see(keys, cluster, &entry);
         let (census, revision) = walk(session, &keys.owners(), Census::default, see).await?;
@@ -83,7 +83,7 @@ impl Census {
     ///
     /// # Errors
     /// [`Failure`]
-    pub async fn find_replaced<K: Kv>(
+    pub(crate) async fn find_replaced<K: Kv>(
         &mut self,
         session: Session<'_, K>,
         nodes: &Nodes,

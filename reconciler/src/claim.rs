@@ -79,7 +79,7 @@ pub enum Claimed {
 
 /// The result of several claims that were made together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Together {
+pub(crate) enum Together {
     /// Every address that has a network was already reserved. Nothing was written.
     Present,
     /// All of it is reserved now: what each claim has written, in the order of the claims.
@@ -107,23 +107,23 @@ impl Together {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
     /// The addresses that were not reserved for this pod before.
-    pub held: Vec<Held>,
+    pub(crate) held: Vec<Held>,
     /// The owners that were freed for it.
-    pub replaced: Vec<Owner>,
+    pub(crate) replaced: Vec<Owner>,
 }
 
 /// An address that cannot be claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The address.
-    pub held: Held,
+    pub(crate) held: Held,
     /// Why.
-    pub why: Why,
+    pub(crate) why: Why,
 }
 
 /// An obstacle to a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub(crate) enum Why {
     /// Another owner.
     Holder {
         /// The owner.
@@ -180,7 +180,7 @@ pub async fn claim<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Clai
 ///
 /// # Errors
 /// [`ClaimError`]
-pub async fn foresee<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Claimed, ClaimError> {
+pub(crate) async fn foresee<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Claimed, ClaimError> {
     Ok(foresee_all(session, std::slice::from_ref(claim)).await?.alone())
 }
 
@@ -192,7 +192,10 @@ pub async fn foresee<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Cl
 ///
 /// # Panics
 /// If there is no claim.
-pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Result<Together, ClaimError> {
+pub(crate) async fn claim_all<K: Kv>(
+    session: Session<'_, K>,
+    claims: &[Claim],
+) -> Result<Together, ClaimError> {
     let mut claims = Claims::new(session.keys, claims);
     let mut seen = Snapshot::default();
     // Most claims find everything present. To find that out takes one look and no ticket.
@@ -210,7 +213,10 @@ pub async fn claim_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Resu
 ///
 /// # Panics
 /// If there is no claim.
-pub async fn foresee_all<K: Kv>(session: Session<'_, K>, claims: &[Claim]) -> Result<Together, ClaimError> {
+pub(crate) async fn foresee_all<K: Kv>(
+    session: Session<'_, K>,
+    claims: &[Claim],
+) -> Result<Together, ClaimError> {
     let claims = Claims::new(session.keys, claims);
     Ok(match look(session, &claims, &mut Snapshot::default()).await? {
         Ok(making) => Together::Made(making.into_iter().map(Made::from).collect()),

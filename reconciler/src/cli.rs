@@ -22,10 +22,10 @@ use crate::verdict::Graces;
 pub struct Cli {
     /// Which stores and clusters.
     #[command(flatten)]
-    pub common: Common,
+    pub(crate) common: Common,
     /// How a pass goes about it.
     #[command(flatten)]
-    pub pass: PassArgs,
+    pub(crate) pass: PassArgs,
     /// Whether it stays.
     #[command(flatten)]
     pub serve: ServeArgs,
@@ -36,26 +36,26 @@ pub struct Cli {
 
 /// What every command takes.
 #[derive(Debug, Args)]
-pub struct Common {
+pub(crate) struct Common {
     /// The host file: where etcd is, under which prefix, and the name of this cluster.
     // An empty variable is as good as none.
     #[arg(long, env = "METES_CONF", value_name = "FILE", global = true,
           value_parser = OsStringValueParser::new().map(PathBuf::from))]
-    pub config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// A kubeconfig, which says how to reach the Kubernetes API; else KUBECONFIG, else the cluster that this runs in.
     #[arg(long, env = "METES_RECONCILER_KUBECONFIG", value_name = "FILE", global = true)]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Write nothing; only say what would be done.
     #[arg(long, env = "METES_RECONCILER_DRY_RUN", global = true)]
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// How many objects the API may put into one answer.
     #[arg(long, env = "METES_RECONCILER_PAGE_SIZE", value_name = "N", default_value = "500", global = true,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub page_size: u32,
+    pub(crate) page_size: u32,
     /// How long the whole command may take.
     #[arg(long, env = "METES_RECONCILER_TIMEOUT", value_name = "DURATION", default_value = "4m", global = true,
           value_parser = humantime::parse_duration)]
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// How to report.
     #[arg(
         long,
@@ -65,12 +65,12 @@ pub struct Common {
         default_value = "text",
         global = true
     )]
-    pub output: Output,
+    pub(crate) output: Output,
 }
 
 /// The form of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
+pub(crate) enum Output {
     /// For people.
     Text,
     /// One JSON object.
@@ -79,42 +79,42 @@ pub enum Output {
 
 /// What a pass takes.
 #[derive(Debug, Args)]
-pub struct PassArgs {
+pub(crate) struct PassArgs {
     /// How long an owner must have been without its pod before it is freed; 0s frees at once.
     #[arg(long, env = "METES_RECONCILER_GRACE", value_name = "DURATION", default_value = "5m",
           value_parser = humantime::parse_duration)]
-    pub grace: Duration,
+    pub(crate) grace: Duration,
     /// The same if the node is Ready and has not rebooted since, if that is longer: the runtime may still end the
     /// container and call DEL.
     #[arg(long, env = "METES_RECONCILER_READY_GRACE", value_name = "DURATION", default_value = "1h",
           value_parser = humantime::parse_duration)]
-    pub ready_grace: Duration,
+    pub(crate) ready_grace: Duration,
     /// The same if Kubernetes has never had the node, if that is longer: the node may belong to another cluster with
     /// the name of this one. With --force it is --grace.
     #[arg(long, env = "METES_RECONCILER_UNKNOWN_NODE_GRACE", value_name = "DURATION", default_value = "1d",
           value_parser = humantime::parse_duration)]
-    pub unknown_node_grace: Duration,
+    pub(crate) unknown_node_grace: Duration,
     /// The same for an owner whose pod has succeeded or failed, on any node.
     #[arg(long, env = "METES_RECONCILER_FINISHED_GRACE", value_name = "DURATION", default_value = "1h",
           value_parser = humantime::parse_duration)]
-    pub finished_grace: Duration,
+    pub(crate) finished_grace: Duration,
     /// Free an owner that belongs to no pod (cnitool, podman) after this time; the default is never.
     #[arg(long, env = "METES_RECONCILER_UNLABELLED_AFTER", value_name = "DURATION",
           value_parser = humantime::parse_duration)]
-    pub unlabelled_after: Option<Duration>,
+    pub(crate) unlabelled_after: Option<Duration>,
     /// Delete a machine's own key after Kubernetes has not had its node for this time, if the machine holds nothing.
     #[arg(long, env = "METES_RECONCILER_MACHINE_GRACE", value_name = "DURATION", default_value = "30d",
           value_parser = humantime::parse_duration)]
-    pub machine_grace: Duration,
+    pub(crate) machine_grace: Duration,
     /// Free even suspiciously many orphans: more than 50 and more than a fifth of all records.
     #[arg(long, env = "METES_RECONCILER_FORCE")]
-    pub force: bool,
+    pub(crate) force: bool,
     /// Write metrics of each pass into this file, for node-exporter's textfile collector.
     #[arg(long, env = "METES_RECONCILER_METRICS_FILE", value_name = "FILE")]
-    pub metrics_file: Option<PathBuf>,
+    pub(crate) metrics_file: Option<PathBuf>,
     /// Create an Event in the namespace of each freed pod; needs the right to create events.
     #[arg(long, env = "METES_RECONCILER_EVENTS")]
-    pub events: bool,
+    pub(crate) events: bool,
 }
 
 /// What it takes to stay.
@@ -126,7 +126,7 @@ pub struct ServeArgs {
     /// With --listen: how often a pass begins, from 1s to 1d.
     #[arg(long, env = "METES_RECONCILER_EVERY", value_name = "DURATION", default_value = "1m", requires = "listen",
           value_parser = every)]
-    pub every: Duration,
+    pub(crate) every: Duration,
 }
 
 /// The addresses to listen on: the first one that can be used is taken.
@@ -179,13 +179,13 @@ pub struct WebhookArgs {
         value_name = "ADDRESS",
         default_value = ":8443"
     )]
-    pub listen: Listen,
+    pub(crate) listen: Listen,
     /// The certificate of this server, PEM. It is read again when it is renewed.
     #[arg(long, env = "METES_WEBHOOK_CERT_FILE", value_name = "FILE")]
-    pub cert_file: PathBuf,
+    pub(crate) cert_file: PathBuf,
     /// Its key, PEM.
     #[arg(long, env = "METES_WEBHOOK_KEY_FILE", value_name = "FILE")]
-    pub key_file: PathBuf,
+    pub(crate) key_file: PathBuf,
 }
 
 /// What an adoption takes.
@@ -194,17 +194,17 @@ pub struct AdoptArgs {
     /// The configuration of the cluster's default network, if metes gives out its addresses, too: the file that
     /// the nodes have in /etc/cni/net.d. Then the pods' own addresses are adopted.
     #[arg(long, env = "METES_RECONCILER_DEFAULT_NETWORK", value_name = "FILE")]
-    pub default_network: Option<PathBuf>,
+    pub(crate) default_network: Option<PathBuf>,
     /// A network that does not use metes, if its definition is missing or is a file on the nodes, or a DRA driver that
     /// does not; may be repeated.
     #[arg(long, env = "METES_RECONCILER_NOT_METES", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
-    pub not_metes: Vec<String>,
+    pub(crate) not_metes: Vec<String>,
     /// Take the store into service: every other cluster that shares it has already adopted what its pods use.
     #[arg(long)]
-    pub last: bool,
+    pub(crate) last: bool,
     /// Leave the store suspect: another cluster that shares it, and that the store has forgotten, must still adopt.
     #[arg(long, conflicts_with = "last")]
-    pub not_last: bool,
+    pub(crate) not_last: bool,
 }
 
 /// What an import takes.
@@ -212,39 +212,39 @@ pub struct AdoptArgs {
 pub struct ImportArgs {
     /// Which part of it.
     #[command(flatten)]
-    pub step: StepArgs,
+    pub(crate) step: StepArgs,
     /// Wait until whereabouts cannot be at work any more: until every pod that existed when the
     /// NetworkAttachmentDefinitions were changed has its interfaces, at most 7 minutes.
     #[arg(long, conflicts_with_all = ["begin", "cancel"])]
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// End the pause, even if addresses of running pods could not be taken over.
     #[arg(long = "force", id = "force-import", conflicts_with_all = ["begin", "cancel"])]
-    pub force: bool,
+    pub(crate) force: bool,
     /// For tests, which cannot wait for 7 minutes. With a shorter time, an address may be given twice.
     #[arg(long, hide = true, default_value = "7m", value_name = "DURATION",
           value_parser = humantime::parse_duration)]
-    pub settle: Duration,
+    pub(crate) settle: Duration,
 }
 
 /// Exactly one of them.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-pub struct StepArgs {
+pub(crate) struct StepArgs {
     /// Pause ADD of metes, and take over the present addresses.
     #[arg(long)]
-    pub begin: bool,
+    pub(crate) begin: bool,
     /// After the NetworkAttachmentDefinitions were changed to metes: take over what is new, and end the pause.
     #[arg(long)]
-    pub finish: bool,
+    pub(crate) finish: bool,
     /// Give up: end the pause and take over nothing more. What was taken over is freed with its pods.
     #[arg(long)]
-    pub cancel: bool,
+    pub(crate) cancel: bool,
 }
 
 impl Cli {
     /// The options of an import.
     #[must_use]
-    pub fn import_options(&self, args: &ImportArgs) -> ImportOptions {
+    pub(crate) fn import_options(&self, args: &ImportArgs) -> ImportOptions {
         ImportOptions {
             step: match args.step {
                 StepArgs { begin: true, .. } => ImportStep::Begin,
@@ -259,7 +259,7 @@ impl Cli {
 
     /// The options of a pass.
     #[must_use]
-    pub fn options(&self) -> PassOptions {
+    pub(crate) fn options(&self) -> PassOptions {
         PassOptions {
             graces: Graces {
                 gone: self.pass.grace,

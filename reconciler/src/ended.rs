@@ -46,7 +46,7 @@ pub struct Ended {
 impl Ended {
     /// A pass that could not begin.
     #[must_use]
-    pub fn before_it_began(trouble: Trouble) -> Self {
+    pub(crate) fn before_it_began(trouble: Trouble) -> Self {
         Self {
             report: PassReport::default(),
             trouble: Some(trouble),
@@ -57,7 +57,7 @@ impl Ended {
 
     /// The result, in one word.
     #[must_use]
-    pub fn outcome(&self) -> PassOutcome {
+    pub(crate) fn outcome(&self) -> PassOutcome {
         match &self.trouble {
             None if self.report.paused.is_some() => PassOutcome::Paused,
             None => PassOutcome::Success,

@@ -28,7 +28,7 @@ const REPORTER: &str = "metes-reconciler";
 
 /// Sends an event for each address that the store lacks, when that has become certain, and for each freed owner that
 /// belongs to a pod. A failure is logged once: nothing depends on events.
-pub async fn tell(api: &Kubernetes, lacking: &[LackingAddress], freed: &[FreedOwner]) {
+pub(crate) async fn tell(api: &Kubernetes, lacking: &[LackingAddress], freed: &[FreedOwner]) {
     let lacking = lacking.iter().filter(|one| one.is_new).filter_map(lacks);
     let events: Vec<_> = lacking.chain(freed.iter().filter_map(event)).collect();
     if events.len() > AT_MOST {

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 /// The content type of the format.
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Text to which one metric after the other is added.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub struct Exposition(String);
 impl Exposition {
     /// Text that has some metrics already.
     #[must_use]
-    pub fn from_text(text: String) -> Self {
+    pub(crate) fn from_text(text: String) -> Self {
         Self(text)
     }
 
@@ -23,13 +23,13 @@ impl Exposition {
     }
 
     /// A gauge without labels.
-    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.head(name, "gauge", help);
         self.sample(name, &[], value);
     }
 
     /// A metric with one label.
-    pub fn labelled(
+    pub(crate) fn labelled(
         &mut self,
         name: &str,
         kind: &str,
@@ -44,13 +44,13 @@ impl Exposition {
     }
 
     /// The lines before the samples of a metric: its help and its type.
-    pub fn head(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing into a String does not fail.
         let _ = writeln!(self.0, "# HELP {name} {}\n# TYPE {name} {kind}", escaped(help, false));
     }
 
     /// A sample. A label without a value is left out, because for Prometheus that is the same.
-    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         let labels = labels.iter().filter(|(_, value)| !value.is_empty());
         for (at, (label, value)) in labels.clone().enumerate() {

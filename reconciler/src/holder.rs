@@ -19,7 +19,7 @@ pub struct Holder {
 impl Holder {
     /// True if it belongs to a ResourceClaim; see [`ContainerKind::Claim`].
     #[must_use]
-    pub fn is_of_claim(&self) -> bool {
+    pub(crate) fn is_of_claim(&self) -> bool {
         let names_a_pod = |record: &OwnerFacts| record.pod.uid.is_none() && !record.pod.is_unknown();
         match self.owner.kind() {
             OwnerKind::Container(ContainerKind::Claim) => self.record.as_ref().is_some_and(names_a_pod),
@@ -59,7 +59,7 @@ pub enum Stamp {
 impl Stamp {
     /// The meaning of the cluster's name on a record, in the cluster `ours`.
     #[must_use]
-    pub fn of(stamped: Option<&ClusterName>, ours: &ClusterName) -> Self {
+    pub(crate) fn of(stamped: Option<&ClusterName>, ours: &ClusterName) -> Self {
         match stamped {
             None => Stamp::None,
             Some(stamped) if stamped == ours => Stamp::Ours,

@@ -20,11 +20,11 @@ use crate::context::Context;
 
 /// The numbers of holds that a pass found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HoldCounts {
+pub(crate) struct HoldCounts {
     /// Addresses that are set aside.
-    pub found: usize,
+    pub(crate) found: usize,
     /// Those of them that were freed because their time is over; in a dry run, would have been freed.
-    pub ended: usize,
+    pub(crate) ended: usize,
 }
 
 /// A hold, with the mod revision of its record.

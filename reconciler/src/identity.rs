@@ -14,7 +14,7 @@ impl<K: Kv, A: Api> Context<'_, K, A> {
     ///
     /// # Errors
     /// [`RunError`]
-    pub async fn claim_name(&self) -> Result<(), RunError> {
+    pub(crate) async fn claim_name(&self) -> Result<(), RunError> {
         let found = self.api.cluster_uid().await?;
         let key = self.session.keys.cluster(self.cluster);
         let (mut registered, _) = read::<K, ClusterId>(self.session, &key).await?;

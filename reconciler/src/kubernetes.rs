@@ -79,7 +79,7 @@ impl Kubernetes {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn ask<T: DeserializeOwned>(
+    pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         asked: &str,
         request: Result<Request<Vec<u8>>, kube::core::request::Error>,
@@ -167,7 +167,7 @@ impl Kubernetes {
     /// # Errors
     /// [`ApiError`], also if that moment is too long ago to continue (410). Nothing that was seen may be relied on
     /// then.
-    pub async fn list<T: DeserializeOwned>(
+    pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         asked: &str,
         path: &str,
@@ -206,7 +206,7 @@ impl Kubernetes {
 
 /// The part of each object that a listing contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Detail {
+pub(crate) enum Detail {
     /// All of it.
     Whole,
     /// Its metadata.

@@ -38,7 +38,7 @@ const OF_A_NETWORK: usize = 100;
 #[derive(Debug, Default)]
 pub struct LackingAddresses {
     /// Those of this cluster that two passes in a row have seen, in this epoch.
-    pub certain: Vec<LackingAddress>,
+    pub(crate) certain: Vec<LackingAddress>,
     /// The networks in which nothing is freed.
     pub networks: BTreeSet<NetworkName>,
 }
@@ -46,7 +46,7 @@ pub struct LackingAddresses {
 impl LackingAddresses {
     /// The number of certain addresses in each of the networks in which nothing is freed.
     #[must_use]
-    pub fn by_network(&self) -> BTreeMap<&NetworkName, usize> {
+    pub(crate) fn by_network(&self) -> BTreeMap<&NetworkName, usize> {
         let count = |network: &NetworkName| self.certain.iter().filter(|one| one.network == *network).count();
         self.networks.iter().map(|network| (network, count(network))).collect()
     }
@@ -54,17 +54,17 @@ impl LackingAddresses {
 
 /// An address that two passes in a row have seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LackingAddress {
+pub(crate) struct LackingAddress {
     /// The network.
-    pub network: NetworkName,
+    pub(crate) network: NetworkName,
     /// The address.
-    pub address: Addr,
+    pub(crate) address: Addr,
     /// The pod that reports it, as `namespace/name`.
-    pub pod: String,
+    pub(crate) pod: String,
     /// Its UID.
-    pub uid: String,
+    pub(crate) uid: String,
     /// True if this pass is the second one.
-    pub is_new: bool,
+    pub(crate) is_new: bool,
 }
 
 /// The addresses that earlier passes wrote down.

@@ -21,7 +21,7 @@ use crate::cli::Listen;
 /// The number of connections that are open at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 16;
 /// The longest time for one connection, from its acceptance to the end of the answer.
-pub const CONNECTION_MAX: Duration = Duration::from_secs(5);
+pub(crate) const CONNECTION_MAX: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The most bytes of a request that are held until it is complete.
@@ -31,23 +31,23 @@ const REQUEST_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The status.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// The content type.
-    pub kind: &'static str,
+    pub(crate) kind: &'static str,
     /// The body.
-    pub body: String,
+    pub(crate) body: String,
 }
 
 impl Page {
     /// A page of plain text.
     #[must_use]
-    pub fn text(status: StatusCode, text: &str) -> Self {
+    pub(crate) fn text(status: StatusCode, text: &str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
     }
 
     /// The whole answer.
     #[must_use]
-    pub fn into_response(self) -> Response<Full<Bytes>> {
+    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(Bytes::from(self.body)));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
@@ -56,7 +56,7 @@ impl Page {
 }
 
 /// The pages that a server has.
-pub trait Pages: Clone + Send + 'static {
+pub(crate) trait Pages: Clone + Send + 'static {
     /// The page of a path; none if there is none.
     fn page(&self, path: &str) -> Option<Page>;
 }
@@ -65,20 +65,24 @@ pub trait Pages: Clone + Send + 'static {
 ///
 /// # Errors
 /// [`io::Error`] of the last address.
-pub async fn bind(listen: &Listen) -> io::Result<TcpListener> {
+pub(crate) async fn bind(listen: &Listen) -> io::Result<TcpListener> {
     TcpListener::bind(&listen.0[..]).await
 }
 
 /// Serves pages for ever.
-pub async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
+pub(crate) async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
     accept(&listener, &mut JoinSet::new(), |stream| answer(stream, pages.clone())).await
 }
 
 /// The connections that are being answered.
-pub type Open = JoinSet<Result<(), Elapsed>>;
+pub(crate) type Open = JoinSet<Result<(), Elapsed>>;
 
 /// Lets each connection be answered, for ever. Those that are `open` end by themselves, in [`CONNECTION_MAX`].
-pub async fn accept<A>(listener: &TcpListener, open: &mut Open, answer: impl Fn(TcpStream) -> A) -> Infallible
+pub(crate) async fn accept<A>(
+    listener: &TcpListener,
+    open: &mut Open,
+    answer: impl Fn(TcpStream) -> A,
+) -> Infallible
 where
     A: Future<Output = ()> + Send + 'static,
 {
@@ -95,7 +99,7 @@ where
 
 /// HTTP with one request for each connection.
 #[must_use]
-pub fn one_request() -> http1::Builder {
+pub(crate) fn one_request() -> http1::Builder {
     let mut server = http1::Builder::new();
     server.keep_alive(false).max_buf_size(REQUEST_BYTES);
     server

@@ -39,7 +39,7 @@ struct Totals {
 impl Metrics {
     /// The metrics of a program that makes one pass.
     #[must_use]
-    pub fn of_one_pass(ended: &Ended) -> Self {
+    pub(crate) fn of_one_pass(ended: &Ended) -> Self {
         let mut metrics = Self::default();
         metrics.ended(ended);
         metrics
@@ -68,7 +68,7 @@ impl Metrics {
     }
 
     /// Takes whether this process makes the passes. If it does not, another process reports the last pass.
-    pub fn leads(&mut self, leads: bool) {
+    pub(crate) fn leads(&mut self, leads: bool) {
         if !leads {
             self.last.clear();
         }
@@ -97,7 +97,7 @@ impl Metrics {
 
     /// Writes the metrics into a file, which is complete at any moment. A failure is only logged: it does not fail the
     /// pass.
-    pub fn write(&self, path: &Path) {
+    pub(crate) fn write(&self, path: &Path) {
         if let Err(e) = write_whole(path, self.text().as_bytes()) {
             tracing::error!(file = %path.display(), error = %e, "the metrics cannot be written");
         }

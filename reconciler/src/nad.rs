@@ -68,7 +68,7 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn list_if_known<A: Api>(
+    pub(crate) async fn list_if_known<A: Api>(
         api: &A,
         settings: &Settings,
         pools: &Pools,
@@ -84,7 +84,7 @@ impl Definitions {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn list_if_shown<A: Api>(
+    pub(crate) async fn list_if_shown<A: Api>(
         api: &A,
         settings: &Settings,
         pools: &Pools,
@@ -100,7 +100,7 @@ impl Definitions {
 
     /// True if a network of any of them uses metes.
     #[must_use]
-    pub fn use_metes(&self) -> bool {
+    pub(crate) fn use_metes(&self) -> bool {
         self.0.values().any(|definition| matches!(definition, Definition::Metes(_)))
     }
 
@@ -110,15 +110,9 @@ impl Definitions {
         self.0.len()
     }
 
-    /// True if there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The definition of this name, as `namespace/name`.
     #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Definition> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Definition> {
         self.0.get(name)
     }
 }
@@ -148,7 +142,7 @@ impl Definition {
     /// If the host file allows no ADD to have an address, nobody may adopt it either: any user of a namespace can write
     /// a definition.
     #[must_use]
-    pub fn if_allowed(self, settings: &Settings) -> Self {
+    pub(crate) fn if_allowed(self, settings: &Settings) -> Self {
         match self {
             Definition::Metes(network) => match settings.check_allowed(&network.config) {
                 Ok(()) => Definition::Metes(network),
@@ -164,7 +158,7 @@ impl Network {
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub fn read(path: &Path, pools: &Pools) -> Result<Rc<Self>, String> {
+    pub(crate) fn read(path: &Path, pools: &Pools) -> Result<Rc<Self>, String> {
         let unusable = |why: &dyn Display| format!("{}: {why}", path.display());
         let text = std::fs::read_to_string(path).map_err(|e| unusable(&e))?;
         match Definition::parse("default", &text, pools, None) {
@@ -197,7 +191,7 @@ impl Network {
 
     /// The network's name for CNI.
     #[must_use]
-    pub fn cni_network(&self) -> &str {
+    pub(crate) fn cni_network(&self) -> &str {
         &self.config.cni_network
     }
 
@@ -210,7 +204,7 @@ impl Network {
     /// The most addresses that an interface can have: one from each range set, and the static ones. Without ranges it
     /// is as many as a pod may ask for.
     #[must_use]
-    pub fn most_addresses(&self) -> usize {
+    pub(crate) fn most_addresses(&self) -> usize {
         match self.sets.len() {
             0 => ADDRESSES_MAX,
             sets => {

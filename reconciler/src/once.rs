@@ -33,13 +33,13 @@ use crate::report::PassReport;
 const BRAKE: u8 = 3;
 
 /// The store and the cluster that passes work on.
-pub struct Place {
+pub(crate) struct Place {
     /// The content of the host file.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// The cluster's name.
-    pub cluster: ClusterName,
+    pub(crate) cluster: ClusterName,
     /// The keys of the store.
-    pub keys: Keys,
+    pub(crate) keys: Keys,
 }
 
 impl Place {
@@ -47,7 +47,7 @@ impl Place {
     ///
     /// # Errors
     /// The fault of the host file, in words.
-    pub fn find(cli: &Cli) -> Result<Self, String> {
+    pub(crate) fn find(cli: &Cli) -> Result<Self, String> {
         let settings = setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string())?;
         setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
         settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
@@ -58,7 +58,7 @@ impl Place {
     ///
     /// # Errors
     /// Like [`Place::find`].
-    pub fn find_again(cli: &Cli) -> Result<Self, String> {
+    pub(crate) fn find_again(cli: &Cli) -> Result<Self, String> {
         setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string()).and_then(Self::of)
     }
 
@@ -69,7 +69,7 @@ impl Place {
 
     /// The context of a run that begins now and may take `timeout`.
     #[must_use]
-    pub fn context<'a, A>(
+    pub(crate) fn context<'a, A>(
         &'a self,
         kv: &'a Store,
         api: &'a A,
@@ -84,7 +84,7 @@ impl Place {
     ///
     /// # Errors
     /// The fault of a certificate, key or password, in words.
-    pub fn etcd(&self) -> Result<Store, String> {
+    pub(crate) fn etcd(&self) -> Result<Store, String> {
         let access = setup::access(&self.settings, Trust::GroupReads, limits::UNREACHABLE);
         access.map(metes_etcd::open).map_err(|e| e.to_string())
     }
@@ -114,7 +114,7 @@ fn certificates(settings: &Settings) -> BTreeMap<&'static str, u64> {
 }
 
 /// Makes a pass.
-pub async fn pass(place: &Place, cli: &Cli) -> Ended {
+pub(crate) async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
     let mut report = PassReport::new(place.cluster.as_str(), cli.common.dry_run);
     report.certificates = certificates(&place.settings);
@@ -172,7 +172,7 @@ pub async fn run(cli: &Cli) -> io::Result<ExitCode> {
 ///
 /// # Errors
 /// Why it cannot be used, in words.
-pub async fn kubernetes(cli: &Cli) -> Result<Kubernetes, String> {
+pub(crate) async fn kubernetes(cli: &Cli) -> Result<Kubernetes, String> {
     let api = Kubernetes::new(cli.common.kubeconfig.as_deref(), cli.common.page_size).await;
     api.map_err(|e| e.to_string())
 }
@@ -181,7 +181,7 @@ pub async fn kubernetes(cli: &Cli) -> Result<Kubernetes, String> {
 ///
 /// # Errors
 /// [`io::Error`] if it cannot be written.
-pub fn print(cli: &Cli, text: &dyn Display, json: impl FnOnce() -> Value) -> io::Result<()> {
+pub(crate) fn print(cli: &Cli, text: &dyn Display, json: impl FnOnce() -> Value) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match cli.common.output {
         Output::Text => write!(out, "{text}")?,

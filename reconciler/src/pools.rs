@@ -18,7 +18,7 @@ pub type Pools = BTreeMap<PoolName, PoolDefinition>;
 ///
 /// # Errors
 /// [`Failure`]
-pub async fn read<K: Kv>(session: Session<'_, K>) -> Result<Pools, Failure> {
+pub(crate) async fn read<K: Kv>(session: Session<'_, K>) -> Result<Pools, Failure> {
     let see = |pools: &mut Pools, entry: Entry| {
         if let Ok(Key::Pool(name)) = session.keys.parse(&entry.key)
             && let Ok(pool) = decode_pool(&name, &entry.key, &entry.value)

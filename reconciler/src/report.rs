@@ -22,29 +22,29 @@ const DOUBTFUL: &str = "nothing is freed in this network; what two passes in a r
 #[derive(Debug, Default)]
 pub struct PassReport {
     /// The cluster's name.
-    pub cluster: String,
+    pub(crate) cluster: String,
     /// True for a dry run, which writes nothing.
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// The revision at which owners were listed.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// The numbers of objects that were looked at.
-    pub scanned: PassScan,
+    pub(crate) scanned: PassScan,
     /// The number of orphans, including those that keep what they have for now.
-    pub orphans: usize,
+    pub(crate) orphans: usize,
     /// The number of owners that keep what they have, by reason.
-    pub kept: BTreeMap<Keep, usize>,
+    pub(crate) kept: BTreeMap<Keep, usize>,
     /// The owners that were freed; in a dry run, would have been freed.
-    pub freed: Vec<FreedOwner>,
+    pub(crate) freed: Vec<FreedOwner>,
     /// The numbers of holds.
-    pub holds: HoldCounts,
+    pub(crate) holds: HoldCounts,
     /// The addresses that running pods use and the store lacks.
     pub lacking: LackingAddresses,
     /// The repairs.
-    pub repaired: Repaired,
+    pub(crate) repaired: Repaired,
     /// The number of stray bits.
-    pub stray_bits: usize,
+    pub(crate) stray_bits: usize,
     /// The counts of each pool's addresses.
-    pub pools: Vec<PoolCounts>,
+    pub(crate) pools: Vec<PoolCounts>,
     /// The counts of each range's addresses; none if they were not counted.
     pub ranges: Option<Vec<CountedRange>>,
     /// Violations that were not repaired, by kind.
@@ -52,33 +52,33 @@ pub struct PassReport {
     /// The last second in which each certificate of this program for etcd is valid, since 1970 in UTC.
     pub certificates: BTreeMap<&'static str, u64>,
     /// Why nothing was done: a migration is under way.
-    pub paused: Option<String>,
+    pub(crate) paused: Option<String>,
     /// True if the pass ended early. The report then lists the work done and gives no counts.
-    pub aborted: bool,
+    pub(crate) aborted: bool,
 }
 
 /// The numbers of objects that a pass looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct PassScan {
+pub(crate) struct PassScan {
     /// Owner records, of every cluster.
-    pub owners: usize,
+    pub(crate) owners: usize,
     /// Reservations, of every cluster.
-    pub addresses: usize,
+    pub(crate) addresses: usize,
     /// Pods.
-    pub pods: usize,
+    pub(crate) pods: usize,
     /// Nodes.
-    pub nodes: usize,
+    pub(crate) nodes: usize,
 }
 
 /// An owner that was freed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FreedOwner {
+pub(crate) struct FreedOwner {
     /// The owner and its record.
-    pub holder: Holder,
+    pub(crate) holder: Holder,
     /// The reason.
-    pub reason: Free,
+    pub(crate) reason: Free,
     /// The addresses that it held.
-    pub held: Vec<Held>,
+    pub(crate) held: Vec<Held>,
 }
 
 impl PassReport {
@@ -89,12 +89,12 @@ impl PassReport {
     }
 
     /// Counts an owner that keeps what it has.
-    pub fn keep(&mut self, why: Keep) {
+    pub(crate) fn keep(&mut self, why: Keep) {
         *self.kept.entry(why).or_default() += 1;
     }
 
     /// Adds an owner that was freed.
-    pub fn free(&mut self, holder: &Holder, reason: Free, held: &[Held]) {
+    pub(crate) fn free(&mut self, holder: &Holder, reason: Free, held: &[Held]) {
         let pod = holder.record.as_ref().map(|record| &record.pod);
         let action = if self.dry_run { "would free" } else { "freed" };
         tracing::info!(
@@ -105,7 +105,7 @@ impl PassReport {
     }
 
     /// Takes the addresses that running pods use and the store lacks.
-    pub fn lack(&mut self, lacking: LackingAddresses) {
+    pub(crate) fn lack(&mut self, lacking: LackingAddresses) {
         for one in lacking.certain.iter().filter(|one| one.is_new) {
             tracing::warn!("{one}");
         }
@@ -117,7 +117,7 @@ impl PassReport {
     }
 
     /// Takes the result of an audit of the store.
-    pub fn found(&mut self, audit: &mut metes_audit::Report) {
+    pub(crate) fn found(&mut self, audit: &mut metes_audit::Report) {
         self.scanned.addresses = audit.counts.reservations;
         self.stray_bits = audit.stray_bits.len();
         self.pools = std::mem::take(&mut audit.pools);
@@ -130,7 +130,7 @@ impl PassReport {
 
     /// The number of freed owners, by reason.
     #[must_use]
-    pub fn freed_by_reason(&self) -> BTreeMap<Free, usize> {
+    pub(crate) fn freed_by_reason(&self) -> BTreeMap<Free, usize> {
         let mut counts = BTreeMap::new();
         for freed in &self.freed {
             *counts.entry(freed.reason).or_default() += 1;
@@ -140,13 +140,13 @@ impl PassReport {
 
     /// The number of freed addresses.
     #[must_use]
-    pub fn addresses_freed(&self) -> usize {
+    pub(crate) fn addresses_freed(&self) -> usize {
         self.freed.iter().map(|freed| freed.held.len()).sum()
     }
 
     /// As one JSON object; `error` says why the pass did not do all that it should.
     #[must_use]
-    pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
+    pub(crate) fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let Repaired { cleared, set, summaries, deleted, emptied, lost } = self.repaired;
         let kept: BTreeMap<_, _> = self.kept.iter().map(|(why, n)| (why.name(), n)).collect();
         let freed: BTreeMap<_, _> =

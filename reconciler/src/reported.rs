@@ -18,47 +18,47 @@ const AT_MOST: usize = 20_000;
 
 /// An address that a pod reports, and that is not held for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unheld {
+pub(crate) struct Unheld {
     /// The network.
-    pub network: NetworkName,
+    pub(crate) network: NetworkName,
     /// The address.
-    pub address: Addr,
+    pub(crate) address: Addr,
     /// The pod, without its annotation.
-    pub pod: Pod,
+    pub(crate) pod: Pod,
 }
 
 impl Unheld {
     /// The address in its network.
     #[must_use]
-    pub fn at(&self) -> NetworkAddress {
+    pub(crate) fn at(&self) -> NetworkAddress {
         (self.network.clone(), self.address)
     }
 
     /// Sorts by network, then by pod.
     #[must_use]
-    pub fn order(&self) -> (&NetworkName, &str, &str, Addr) {
+    pub(crate) fn order(&self) -> (&NetworkName, &str, &str, Addr) {
         (&self.network, &self.pod.namespace, &self.pod.name, self.address)
     }
 }
 
 /// Takes pods one by one.
-pub struct Reported<'a> {
+pub(crate) struct Reported<'a> {
     definitions: &'a Definitions,
     use_metes: bool,
     held: &'a HeldAddresses,
     /// The addresses that they report and that are not held.
-    pub unheld: Vec<Unheld>,
+    pub(crate) unheld: Vec<Unheld>,
 }
 
 impl<'a> Reported<'a> {
     /// No pods yet.
     #[must_use]
-    pub fn new(definitions: &'a Definitions, held: &'a HeldAddresses) -> Self {
+    pub(crate) fn new(definitions: &'a Definitions, held: &'a HeldAddresses) -> Self {
         Self { definitions, use_metes: definitions.use_metes(), held, unheld: Vec::new() }
     }
 
     /// Takes a pod.
-    pub fn see(&mut self, pod: &Pod) {
+    pub(crate) fn see(&mut self, pod: &Pod) {
         if !self.use_metes || pod.is_in_flux {
             return;
         }

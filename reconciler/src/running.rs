@@ -16,21 +16,21 @@ pub struct Running {
     /// The pod.
     pub pod: Pod,
     /// The node that it runs on; empty if it was never bound to one.
-    pub node: String,
+    pub(crate) node: String,
     /// True if its sandbox exists: its containers were started, or it has an address.
-    pub is_up: bool,
+    pub(crate) is_up: bool,
     /// Its interfaces; none if nobody wrote them down.
     pub interfaces: Option<Result<Vec<Interface>, String>>,
     /// Its addresses in the cluster's own network; none if it uses the network of its node.
-    pub own: Option<Vec<String>>,
+    pub(crate) own: Option<Vec<String>>,
     /// The UID that the kubelet gives to CNI.
     pub uid: String,
     /// The networks that it asked for in addition to the cluster's own, in their order.
     pub asked: Vec<Selection>,
     /// The network that it asked for instead of the cluster's own, as `namespace/name`.
-    pub default_network: Option<String>,
+    pub(crate) default_network: Option<String>,
     /// True if its kubelet reports that its sandbox is missing or is being made again.
-    pub lacks_sandbox: bool,
+    pub(crate) lacks_sandbox: bool,
 }
 
 /// A network that a pod asked for.
@@ -39,7 +39,7 @@ pub struct Selection {
     /// As `namespace/name`.
     pub network: String,
     /// The name of the interface, if the pod asked for one.
-    pub interface: Option<String>,
+    pub(crate) interface: Option<String>,
 }
 
 /// One interface of a pod.
@@ -48,16 +48,16 @@ pub struct Interface {
     /// The network: `namespace/name`, or a name in the pod's own namespace. For the default network it is the name of
     /// its configuration.
     #[serde(default)]
-    pub name: String,
+    pub(crate) name: String,
     /// Its name in the pod.
     #[serde(default)]
-    pub interface: String,
+    pub(crate) interface: String,
     /// Its addresses, as written.
     #[serde(default, deserialize_with = "null_is_empty")]
     pub ips: Vec<String>,
     /// True if it connects the pod to the cluster's own network.
     #[serde(default)]
-    pub default: bool,
+    pub(crate) default: bool,
 }
 
 fn null_is_empty<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
@@ -72,7 +72,7 @@ const DEFAULT_INTERFACE: &str = "eth0";
 impl Interface {
     /// The interface to the cluster's own network.
     #[must_use]
-    pub fn of_default_network(ips: Vec<String>) -> Self {
+    pub(crate) fn of_default_network(ips: Vec<String>) -> Self {
         Self { name: String::new(), interface: DEFAULT_INTERFACE.to_owned(), ips, default: true }
     }
 
@@ -118,7 +118,10 @@ impl Running {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn list_all(api: &Kubernetes, see: &mut dyn FnMut(Running, Phase)) -> Result<(), ApiError> {
+    pub(crate) async fn list_all(
+        api: &Kubernetes,
+        see: &mut dyn FnMut(Running, Phase),
+    ) -> Result<(), ApiError> {
         let mut see = |object: PodObject| {
             let phase = Phase::of(&object.status.phase);
             see(object.into_running(), phase);
@@ -128,7 +131,7 @@ impl Running {
 
     /// True if an interface may be in the making, because nobody has written down the pod's interfaces yet.
     #[must_use]
-    pub fn may_be_waiting(&self) -> bool {
+    pub(crate) fn may_be_waiting(&self) -> bool {
         let is_attached = self.own.is_some() && !self.node.is_empty();
         is_attached && (self.interfaces.is_none() || self.lacks_sandbox)
     }
@@ -137,7 +140,7 @@ impl Running {
     ///
     /// # Errors
     /// [`ApiError`]
-    pub async fn get(api: &Kubernetes, namespace: &str, name: &str) -> Result<Option<Self>, ApiError> {
+    pub(crate) async fn get(api: &Kubernetes, namespace: &str, name: &str) -> Result<Option<Self>, ApiError> {
         let Some(object) = api.pod_object(namespace, name).await? else { return Ok(None) };
         let is_active = Phase::of(&object.status.phase) == Phase::Active;
         Ok(is_active.then(|| object.into_running()))
@@ -146,7 +149,7 @@ impl Running {
     /// The interfaces that multus wrote down for this pod, with their names. Multus knows no name if the plugin speaks
     /// a version before 0.3.0. The name then follows from what the pod asked for, if only one name is possible.
     #[must_use]
-    pub fn named(&self, interfaces: &[Interface]) -> Vec<Interface> {
+    pub(crate) fn named(&self, interfaces: &[Interface]) -> Vec<Interface> {
         let told: Vec<Option<String>> = (0..interfaces.len()).map(|at| self.due(interfaces, at)).collect();
         // Networks that multus' own configuration adds to every pod come before those that this pod asked for.
         let is_as_due = |(one, due): (&Interface, &Option<String>)| {
@@ -184,14 +187,14 @@ impl Running {
     ///
     /// # Errors
     /// [`InvalidName`] if it cannot be a UID.
-    pub fn label(&self) -> Result<record::Pod, InvalidName> {
+    pub(crate) fn label(&self) -> Result<record::Pod, InvalidName> {
         let Pod { namespace, name, .. } = self.pod.clone();
         Ok(record::Pod { namespace, name, uid: Some(self.uid.parse()?) })
     }
 
     /// The full name of a network that this pod names.
     #[must_use]
-    pub fn full_name(&self, network: &str) -> String {
+    pub(crate) fn full_name(&self, network: &str) -> String {
         full_name(&self.pod.namespace, network)
     }
 }

@@ -9,7 +9,11 @@ use crate::world::Pods;
 ///
 /// # Errors
 /// [`ApiError`]
-pub async fn see_claims<A: Api>(api: &A, pods: &mut Pods, namespace: Option<&str>) -> Result<(), ApiError> {
+pub(crate) async fn see_claims<A: Api>(
+    api: &A,
+    pods: &mut Pods,
+    namespace: Option<&str>,
+) -> Result<(), ApiError> {
     if pods.wants_claims() && api.claims(namespace, &mut |uid| pods.see_claim(uid)).await? == ClaimList::Shown
     {
         pods.no_more_claims();
@@ -22,7 +26,7 @@ pub async fn see_claims<A: Api>(api: &A, pods: &mut Pods, namespace: Option<&str
 ///
 /// # Errors
 /// [`ApiError`]
-pub async fn pods_now<A: Api>(api: &A, holder: &Holder) -> Result<Pods, ApiError> {
+pub(crate) async fn pods_now<A: Api>(api: &A, holder: &Holder) -> Result<Pods, ApiError> {
     let mut pods = Pods::for_holders(std::slice::from_ref(holder));
     let named = holder.record.as_ref().map(|record| &record.pod).filter(|pod| is_named(pod));
     if let Some(pod) = named.filter(|_| pods.wants_claims()) {

@@ -18,7 +18,7 @@ use crate::world::Nodes;
 
 /// The nodes that earlier passes wrote down.
 #[derive(Debug, Default)]
-pub struct SeenNodes {
+pub(crate) struct SeenNodes {
     names: BTreeSet<NodeName>,
     /// Keys whose values do not decode. They say nothing and are left alone.
     undecodable: BTreeSet<NodeName>,
@@ -26,7 +26,7 @@ pub struct SeenNodes {
 
 impl SeenNodes {
     /// The names of the nodes.
-    pub fn names(&self) -> impl Iterator<Item = &NodeName> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &NodeName> {
         self.names.iter()
     }
 }
@@ -36,7 +36,7 @@ impl<K: Kv> Memory<'_, K> {
     ///
     /// # Errors
     /// [`Failure`]
-    pub async fn recall_nodes(&self) -> Result<SeenNodes, Failure> {
+    pub(crate) async fn recall_nodes(&self) -> Result<SeenNodes, Failure> {
         let prefix = self.session.keys.seen_nodes(self.cluster);
         let see = |seen: &mut SeenNodes, entry: Entry| {
             let Ok(Key::Seen(_, node)) = self.session.keys.parse(&entry.key) else { return };
@@ -53,7 +53,7 @@ impl<K: Kv> Memory<'_, K> {
     ///
     /// # Errors
     /// [`Failure`]; a later pass writes what this one could not write.
-    pub async fn update_nodes(
+    pub(crate) async fn update_nodes(
         &self,
         seen: &SeenNodes,
         nodes: &Nodes,

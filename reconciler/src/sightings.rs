@@ -34,16 +34,16 @@ pub(crate) fn remembered_for(grace: Duration) -> Duration {
 
 /// The memory of the passes of one cluster.
 #[derive(Clone, Copy)]
-pub struct Memory<'a, K> {
+pub(crate) struct Memory<'a, K> {
     /// The store.
-    pub session: Session<'a, K>,
+    pub(crate) session: Session<'a, K>,
     /// The cluster's name.
-    pub cluster: &'a ClusterName,
+    pub(crate) cluster: &'a ClusterName,
 }
 
 /// The memory of each owner.
 #[derive(Debug, Default)]
-pub struct Sightings(BTreeMap<Owner, SeenOrphan>);
+pub(crate) struct Sightings(BTreeMap<Owner, SeenOrphan>);
 
 #[derive(Debug)]
 struct SeenOrphan {
@@ -57,7 +57,7 @@ struct SeenOrphan {
 impl Sightings {
     /// For how long this owner's record has been seen as an orphan for this reason.
     #[must_use]
-    pub fn seen_for(&self, holder: &Holder, reason: Free) -> Duration {
+    pub(crate) fn seen_for(&self, holder: &Holder, reason: Free) -> Duration {
         self.of(holder, reason).and_then(|seen| seen.age).unwrap_or_default()
     }
 
@@ -76,7 +76,7 @@ impl<K: Kv> Memory<'_, K> {
     ///
     /// # Errors
     /// [`Failure`]
-    pub async fn recall(&self) -> Result<Sightings, Failure> {
+    pub(crate) async fn recall(&self) -> Result<Sightings, Failure> {
         let prefix = self.session.keys.orphans(self.cluster);
         let see = |entries: &mut Vec<Entry>, entry| entries.push(entry);
         let (entries, _) = walk(self.session, &prefix, Vec::new, see).await?;
@@ -93,7 +93,7 @@ impl<K: Kv> Memory<'_, K> {
     ///
     /// # Errors
     /// [`Failure`]; for what was not remembered, the next pass counts as the first.
-    pub async fn update(
+    pub(crate) async fn update(
         &self,
         known: &Sightings,
         orphans: &[(&Holder, Orphan)],
@@ -123,7 +123,7 @@ impl<K: Kv> Memory<'_, K> {
     ///
     /// # Errors
     /// [`Failure`]; what was not forgotten vanishes with its lease.
-    pub async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
+    pub(crate) async fn forget<'o>(&self, owners: impl Iterator<Item = &'o Owner>) -> Result<(), Failure> {
         let forget = |owner| Op::Delete(self.session.keys.orphan(owner));
         self.write("sightings", owners.map(forget).collect()).await
     }

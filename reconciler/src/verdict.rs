@@ -104,7 +104,7 @@ impl Graces {
 
     /// The longest grace.
     #[must_use]
-    pub fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         let Graces { gone, ready, unknown_node, finished, unlabelled, machine: _ } = *self;
         gone.max(ready).max(unknown_node).max(finished).max(unlabelled.unwrap_or_default())
     }
@@ -114,11 +114,11 @@ impl Graces {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Orphan {
     /// Why it is an orphan.
-    pub reason: Free,
+    pub(crate) reason: Free,
     /// For how long it must have been seen as an orphan.
-    pub grace: Duration,
+    pub(crate) grace: Duration,
     /// Why it keeps what it has until then.
-    pub meanwhile: Keep,
+    pub(crate) meanwhile: Keep,
 }
 
 /// Judges an owner by the result of [`orphaned`]. `seen_for` is how long it has been seen as an orphan for that reason.
@@ -200,7 +200,7 @@ fn pod_reason(record: &OwnerFacts, pods: &Pods, has_lost_its_boot: bool) -> Resu
 /// True if the API can be asked for a record's pod: both names are there, and Kubernetes could have given them. They
 /// come from any caller of the plugin, and must not lead to another path of the API.
 #[must_use]
-pub fn is_named(pod: &record::Pod) -> bool {
+pub(crate) fn is_named(pod: &record::Pod) -> bool {
     let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');
     let is_name = |name: &str| {
         (1..=NAME_MAX).contains(&name.len())

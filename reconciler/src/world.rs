@@ -45,7 +45,7 @@ impl Pods {
 
     /// True if any record belongs to a claim.
     #[must_use]
-    pub fn wants_claims(&self) -> bool {
+    pub(crate) fn wants_claims(&self) -> bool {
         !self.wanted_claims.is_empty()
     }
 
@@ -63,7 +63,7 @@ impl Pods {
 
     /// True if the claim with this UID exists; none if nobody can say.
     #[must_use]
-    pub fn has_claim(&self, uid: &str) -> Option<bool> {
+    pub(crate) fn has_claim(&self, uid: &str) -> Option<bool> {
         self.knows_all_claims.then(|| self.claims.contains(uid))
     }
 
@@ -85,7 +85,7 @@ impl Pods {
 
     /// True if the pod with this UID in the API may have running containers.
     #[must_use]
-    pub fn is_active(&self, uid: &str) -> bool {
+    pub(crate) fn is_active(&self, uid: &str) -> bool {
         self.by_uid.get(uid) == Some(&Phase::Active)
     }
 
@@ -95,16 +95,10 @@ impl Pods {
         self.seen
     }
 
-    /// True if there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.seen == 0
-    }
-
     /// The phase of a record's pod; none if the pod does not exist. The name counts only if the record has no UID:
     /// another pod may have the same name.
     #[must_use]
-    pub fn phase(&self, pod: &record::Pod) -> Option<Phase> {
+    pub(crate) fn phase(&self, pod: &record::Pod) -> Option<Phase> {
         match &pod.uid {
             None => self.by_name.get(&name_key(&pod.namespace, &pod.name)).copied(),
             Some(uid) => {
@@ -147,44 +141,38 @@ impl Nodes {
 
     /// The number of present nodes.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.present.len()
     }
 
-    /// True if there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.present.is_empty()
-    }
-
     /// The names of the present nodes.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.present.keys().map(String::as_str)
     }
 
     /// True if a node of this name exists.
     #[must_use]
-    pub fn knows(&self, node: &str) -> bool {
+    pub(crate) fn knows(&self, node: &str) -> bool {
         self.present.contains_key(node)
     }
 
     /// True if a node of this name exists, or is known to have existed. Any other node may belong to another cluster.
     #[must_use]
-    pub fn has_known(&self, node: &str) -> bool {
+    pub(crate) fn has_known(&self, node: &str) -> bool {
         self.knows(node) || self.remembered.contains(node)
     }
 
     /// True if a node exists, is not Ready, and may still run containers. A node that does not exist says nothing about
     /// its containers: only the pods count then.
     #[must_use]
-    pub fn is_cut_off(&self, node: &str) -> bool {
+    pub(crate) fn is_cut_off(&self, node: &str) -> bool {
         self.present.get(node).is_some_and(|node| !node.ready && !is_off(node))
     }
 
     /// True if nothing of this boot can still run on a node, because the node is known to be in another boot, or is
     /// off.
     #[must_use]
-    pub fn has_lost(&self, node: &str, boot: Option<&str>) -> bool {
+    pub(crate) fn has_lost(&self, node: &str, boot: Option<&str>) -> bool {
         let Some(node) = self.present.get(node) else { return false };
         let runs_another = boot.is_some_and(|boot| !node.boot.is_empty() && node.boot != boot);
         is_off(node) || runs_another
@@ -192,7 +180,7 @@ impl Nodes {
 
     /// True if a node works and may have a container of this boot. Then its runtime must still call DEL.
     #[must_use]
-    pub fn owes_del(&self, node: &str, boot: Option<&str>) -> bool {
+    pub(crate) fn owes_del(&self, node: &str, boot: Option<&str>) -> bool {
         self.present.get(node).is_some_and(|node| node.ready) && !self.has_lost(node, boot)
     }
 }

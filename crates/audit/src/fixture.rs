@@ -14,17 +14,17 @@ pub fn keys() -> Keys {
     Keys::new("/metes/")
 }
 
-pub fn owner() -> Owner {
+pub(crate) fn owner() -> Owner {
     Owner::named(["east", "n1", "c1", "net1"]).expect("plain names")
 }
 
-pub fn labels() -> Labels {
+pub(crate) fn labels() -> Labels {
     let pod = Pod { namespace: "ns".into(), name: "web-0".into(), uid: "u-1".parse().ok() };
     Labels { pod, cni_network: "mynet".into() }
 }
 
 /// The index entry of that owner's pod.
-pub fn index_key() -> Bytes {
+pub(crate) fn index_key() -> Bytes {
     let Owner { ifname, cluster, .. } = owner();
     let uid = "u-1".parse().expect("a UID");
     keys().pod(cluster.as_ref(), &uid, &ifname, &NetworkName::default())
@@ -34,7 +34,7 @@ pub fn addr(text: &str) -> Addr {
     Addr::from(text.parse::<std::net::IpAddr>().expect("an address"))
 }
 
-pub fn page() -> Page {
+pub(crate) fn page() -> Page {
     addr("10.0.0.0").page()
 }
 
@@ -42,18 +42,18 @@ pub fn entry(key: Bytes, value: Vec<u8>) -> Entry {
     Entry { key, value, create_revision: 1, mod_revision: 1, lease: 0 }
 }
 
-pub fn record(addresses: &[&str]) -> OwnerRecord {
+pub(crate) fn record(addresses: &[&str]) -> OwnerRecord {
     let network = Some(NetworkName::default());
     let held = |text: &&str| Held::new(text.parse().expect("ip"), network.clone());
     let start = RunStart { boot: "b".into(), ns: 1 };
     OwnerRecord::new(addresses.iter().map(held).collect(), Some(start), SCOPE.into(), labels())
 }
 
-pub fn reservation() -> Vec<u8> {
+pub(crate) fn reservation() -> Vec<u8> {
     Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()).encode()
 }
 
-pub fn bits(set: impl IntoIterator<Item = usize>) -> Vec<u8> {
+pub(crate) fn bits(set: impl IntoIterator<Item = usize>) -> Vec<u8> {
     let mut bits = Bits::empty();
     set.into_iter().for_each(|bit| bits.set(bit));
     bits.to_bytes()

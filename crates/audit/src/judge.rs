@@ -30,7 +30,7 @@ pub enum Looked {
 impl Audit {
     /// Judges the keys that were taken.
     #[must_use]
-    pub fn finish(mut self) -> Looked {
+    pub(crate) fn finish(mut self) -> Looked {
         if let Look::First(claims) = &mut self.look {
             let suspects = std::mem::take(claims).suspects();
             if !suspects.is_empty() {

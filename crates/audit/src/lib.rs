@@ -71,19 +71,19 @@ pub struct Counts {
     /// Reservations, those that do not decode too.
     pub reservations: usize,
     /// Addresses that are cooling.
-    pub cooling: usize,
+    pub(crate) cooling: usize,
     /// Owner records.
     pub owners: usize,
     /// Pod index entries.
-    pub pods: usize,
+    pub(crate) pods: usize,
     /// Pages.
-    pub pages: usize,
+    pub(crate) pages: usize,
     /// Summaries.
-    pub summaries: usize,
+    pub(crate) summaries: usize,
     /// Tombstones.
-    pub tombstones: usize,
+    pub(crate) tombstones: usize,
     /// Tickets of queues.
-    pub tickets: usize,
+    pub(crate) tickets: usize,
 }
 
 /// The meta of a tree.

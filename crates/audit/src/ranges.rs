@@ -106,19 +106,19 @@ fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolCounts {
     /// The pool.
-    pub pool: PoolName,
+    pub(crate) pool: PoolName,
     /// The network of its addresses.
-    pub network: NetworkName,
+    pub(crate) network: NetworkName,
     /// The addresses that its open ranges give, held or not.
-    pub size: u128,
+    pub(crate) size: u128,
     /// Held in open ranges, by whomever.
-    pub held: usize,
+    pub(crate) held: usize,
     /// The addresses of `size` that nobody holds and that are not cooling.
-    pub free: u128,
+    pub(crate) free: u128,
     /// The addresses of `size` that are cooling.
-    pub cooling: usize,
+    pub(crate) cooling: usize,
     /// Held in draining and closed ranges, by whomever.
-    pub draining: usize,
+    pub(crate) draining: usize,
 }
 
 impl PoolCounts {

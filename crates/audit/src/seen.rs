@@ -121,7 +121,7 @@ impl Audit {
 
     /// Begins an audit that leaves owners and holders aside. Only the addresses that `orphans` hold are counted.
     #[must_use]
-    pub fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
+    pub(crate) fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
         Self { look: Look::Bits, orphans, ..Self::new(keys) }
     }
 
@@ -138,7 +138,7 @@ impl Audit {
     }
 
     /// Takes one key.
-    pub fn see(&mut self, entry: &Entry) {
+    pub(crate) fn see(&mut self, entry: &Entry) {
         if let Look::Second(inquiry) = &mut self.look {
             return inquiry.see(&self.keys, entry);
         }

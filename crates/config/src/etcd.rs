@@ -71,7 +71,7 @@ pub struct Endpoint {
 
 /// The protocol that an endpoint speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// Plain text.
     Http,
     /// With TLS.
@@ -81,7 +81,7 @@ pub enum Scheme {
 impl Endpoint {
     /// Reads `http://host:port`, `https://host:port`, or `host:port` with the default scheme.
     #[must_use]
-    pub fn parse(text: &str, default: Scheme) -> Option<Self> {
+    pub(crate) fn parse(text: &str, default: Scheme) -> Option<Self> {
         let (scheme, rest) = match text.split_once("://") {
             None => (default, text),
             Some((name, rest)) if name.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
@@ -192,13 +192,13 @@ pub struct Login {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
     /// At least one, each once, in the order written.
-    pub endpoints: Vec<Endpoint>,
+    pub(crate) endpoints: Vec<Endpoint>,
     /// The prefix of all keys; starts and ends with `/`.
-    pub prefix: String,
+    pub(crate) prefix: String,
     /// Files for TLS; given exactly if an endpoint wants TLS.
-    pub tls: Option<TlsFiles>,
+    pub(crate) tls: Option<TlsFiles>,
     /// The user, if etcd asks for one.
-    pub login: Option<Login>,
+    pub(crate) login: Option<Login>,
 }
 
 /// The `etcd` section and, beside it, whereabouts' names for its keys.

@@ -18,7 +18,7 @@ use metes_core::pool::names::{ClusterName, NodeName, PoolName};
 use metes_core::pool::selector::NodeLabels;
 
 /// The largest host file that is read, in bytes.
-pub const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
+pub(crate) const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
 
 /// The longest grace of GC: a year, in seconds.
 const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;

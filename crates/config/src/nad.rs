@@ -18,16 +18,16 @@ const RESOURCE: &str = "k8s.v1.cni.cncf.io/resourceName";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nad {
     /// Its namespace; empty if it has none.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Its name.
     pub name: String,
     /// The resource whose devices the network hands out; empty if there is none.
-    pub resource: String,
+    pub(crate) resource: String,
     /// Its configuration; none if that is a file on the nodes.
     pub config: Option<String>,
     /// The key of `spec` that may be meant to have it, if there is no configuration: another key, or `config` itself
     /// if that is no text.
-    pub instead: Option<String>,
+    pub(crate) instead: Option<String>,
     /// Its place in the document.
     pub key: String,
 }
@@ -81,9 +81,9 @@ pub struct MetesPlugin {
     /// Its place in the network's configuration, as a JSON pointer.
     pub place: String,
     /// The same as a path of keys, like `plugins[0]`; empty if it is the whole configuration.
-    pub path: String,
+    pub(crate) path: String,
     /// The configuration that a runtime gives to it.
-    pub config: Json,
+    pub(crate) config: Json,
 }
 
 /// The plugins in the configuration of a network whose `ipam` is metes, at any depth of delegation. `name` is the
@@ -115,18 +115,18 @@ fn find(value: &Json, place: String, path: String, found: &mut Vec<MetesPlugin>)
 
 /// An object whose `type` is metes, or almost, and which is no `ipam` of metes all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AlmostMetes {
+pub(crate) struct AlmostMetes {
     /// Its place, as a path of keys.
-    pub path: String,
+    pub(crate) path: String,
     /// Its `type`.
-    pub named: String,
+    pub(crate) named: String,
     /// True if it is an `ipam`, so that only its type is wrong.
-    pub is_ipam: bool,
+    pub(crate) is_ipam: bool,
 }
 
 /// The objects in the configuration of a network that look as if metes were meant.
 #[must_use]
-pub fn almost_metes(config: &Json) -> Vec<AlmostMetes> {
+pub(crate) fn almost_metes(config: &Json) -> Vec<AlmostMetes> {
     let mut found = Vec::new();
     find_almost(config, "", String::new(), &mut found);
     found
@@ -177,7 +177,7 @@ impl MetesPlugin {
     ///
     /// # Errors
     /// As [`Request::parse`].
-    pub fn request(&self, verb: Verb) -> Result<Request, Error> {
+    pub(crate) fn request(&self, verb: Verb) -> Result<Request, Error> {
         let environment = Environment {
             command: verb.name().to_owned(),
             container_id: "none".to_owned(),

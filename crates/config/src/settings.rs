@@ -15,10 +15,10 @@ use metes_core::pool::names::{ClusterName, NodeName};
 use metes_core::pool::selector::NodeLabels;
 
 /// The default folder for the state of a node.
-pub const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
+pub(crate) const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
 
 /// GC's grace by default, in seconds.
-pub const DEFAULT_GC_GRACE_S: u64 = 300;
+pub(crate) const DEFAULT_GC_GRACE_S: u64 = 300;
 
 /// The keys of `ipam` about the store, the host file and the log. The rest of `ipam` is not judged, because a DEL must
 /// work in spite of any fault in it.
@@ -29,9 +29,9 @@ pub struct IpamSettings {
     /// The last place to look for the host file.
     pub configuration_path: Option<String>,
     /// The log file.
-    pub log_file: Option<String>,
+    pub(crate) log_file: Option<String>,
     /// The log level, as written.
-    pub log_level: Option<String>,
+    pub(crate) log_level: Option<String>,
 }
 
 impl IpamSettings {

@@ -143,7 +143,7 @@ impl Issue {
 
     /// A text that should be JSON.
     #[must_use]
-    pub fn not_json(error: &serde_json::Error) -> Self {
+    pub(crate) fn not_json(error: &serde_json::Error) -> Self {
         let at = Some((error.line(), error.column()));
         Self {
             at,

@@ -16,7 +16,7 @@ pub struct Builder<'a> {
     snapshot: &'a Snapshot,
     txn: Txn,
     /// The effects of the transaction.
-    pub effects: Effects,
+    pub(crate) effects: Effects,
     missing: Vec<Bytes>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Compares that the key was created at this revision.
-    pub fn exactly(&mut self, key: Bytes, create_revision: i64) {
+    pub(crate) fn exactly(&mut self, key: Bytes, create_revision: i64) {
         self.compare(Compare::Create(key.clone(), create_revision), key);
     }
 
@@ -68,29 +68,29 @@ impl<'a> Builder<'a> {
     }
 
     /// Compares that no key begins with `prefix`.
-    pub fn empty(&mut self, prefix: Bytes) {
+    pub(crate) fn empty(&mut self, prefix: Bytes) {
         self.txn.compares.push(Compare::Empty(prefix));
     }
 
     /// The number of its compares.
     #[must_use]
-    pub fn compares(&self) -> usize {
+    pub(crate) fn compares(&self) -> usize {
         self.txn.compares.len()
     }
 
     /// True if it does nothing yet.
     #[must_use]
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.txn.then.is_empty()
     }
 
     /// Adds an operation.
-    pub fn push(&mut self, op: Op) {
+    pub(crate) fn push(&mut self, op: Op) {
         self.txn.then.push(op);
     }
 
     /// Adds a transaction inside, and returns its place.
-    pub fn nest(&mut self, txn: Txn) -> Position {
+    pub(crate) fn nest(&mut self, txn: Txn) -> Position {
         self.push(Op::Nested(Box::new(txn)));
         Position(self.txn.then.len() - 1)
     }
@@ -167,7 +167,7 @@ impl BitChanges {
     }
 
     /// The address's bit stays as it is. Returns whether it was to be cleared.
-    pub fn keeps(&mut self, network: &NetworkName, address: Addr) -> bool {
+    pub(crate) fn keeps(&mut self, network: &NetworkName, address: Addr) -> bool {
         let at = (network.clone(), address.page());
         let Some(change) = self.changes.get_mut(&at) else { return false };
         let was_cleared = change.clear.remove(&address.bit());

@@ -28,7 +28,7 @@ pub enum Fence {
 impl Fence {
     /// The lease on which the commit may put keys that end by themselves.
     #[must_use]
-    pub fn lease(&self) -> Option<LeaseId> {
+    pub(crate) fn lease(&self) -> Option<LeaseId> {
         match self {
             Fence::Ticket(ticket) => Some(ticket.tombstones),
             Fence::Lease { lease, .. } => Some(*lease),

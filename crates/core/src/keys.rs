@@ -63,7 +63,7 @@ impl Scope {
     /// The queue of a pool. Its first range counts, whatever state that has: so the queue stays when ranges are opened
     /// and closed.
     #[must_use]
-    pub fn of_pool(pool: &PoolDefinition, start: Option<Page>) -> Self {
+    pub(crate) fn of_pool(pool: &PoolDefinition, start: Option<Page>) -> Self {
         let Some(PoolRange { range, .. }) = pool.ranges.first() else { return Self::of(&[], start) };
         let (first, last) = range.bounds();
         Self::of_range(&pool.network, range.subnet, (first.into(), last.into()), start)
@@ -358,12 +358,6 @@ impl Keys {
     #[must_use]
     pub fn node(&self, node: &NodeKey) -> Bytes {
         self.join(&format!("node/{}", machine_path(node)))
-    }
-
-    /// The prefix of the keys of all nodes.
-    #[must_use]
-    pub fn nodes(&self) -> Bytes {
-        self.join("node/")
     }
 
     /// The prefix of the keys of one cluster's nodes.

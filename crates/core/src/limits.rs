@@ -41,15 +41,15 @@ pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(5 * 60);
 /// more.
 pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(10 * 60);
 /// The longest election timeout that etcd can be given.
-pub const ELECTION_TIMEOUT_MAX: Duration = Duration::from_secs(50);
+pub(crate) const ELECTION_TIMEOUT_MAX: Duration = Duration::from_secs(50);
 /// The leases that one etcd may have, those of others included.
 pub const LEASES: u64 = 400_000;
 /// The leases that etcd revokes in a second, at most.
 pub const LEASES_REVOKED: u64 = 1000;
 /// The leases that a new leader of etcd lets end in a second, where there are more.
-pub const LEASES_SPREAD: u64 = 750;
+pub(crate) const LEASES_SPREAD: u64 = 750;
 /// The time that a lease for cooling keys lives beyond the cooldown, so that the frees of a node can share it.
-pub const COOLING_SHARED: Duration = Duration::from_secs(15);
+pub(crate) const COOLING_SHARED: Duration = Duration::from_secs(15);
 /// The age up to which such a lease is used when a free is planned. The rest of [`COOLING_SHARED`] is for the commit
 /// itself.
 pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
@@ -134,7 +134,7 @@ pub const HEAD_ENDS: Duration = Duration::from_millis(500);
 /// The number of tickets that a head reads at once.
 pub const LINE_TICKETS: i64 = 200;
 /// The largest ticket, in bytes. A larger request is left out of it, and its run is not served by others.
-pub const TICKET_BYTES: usize = 4096;
+pub(crate) const TICKET_BYTES: usize = 4096;
 
 /// The longest that a run takes to remove its ticket on its way out.
 pub const LEAVE: Duration = Duration::from_millis(300);
@@ -152,7 +152,7 @@ pub const SPOOL_NAMES: usize = 16_384;
 /// etcd's default for `--max-txn-ops`.
 pub const TXN_OPS: usize = 128;
 /// etcd's default for `--max-request-bytes`, less room for the envelope.
-pub const REQUEST_BYTES: usize = 1_400_000;
+pub(crate) const REQUEST_BYTES: usize = 1_400_000;
 /// The largest answer, in bytes: more than a listing of [`WALK_KEYS`] keys needs.
 pub const REPLY_BYTES: usize = 16 << 20;
 /// The number of keys that one listing returns.

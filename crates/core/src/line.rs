@@ -11,7 +11,7 @@ pub struct Waiting {
     /// The ticket.
     pub ticket: Entry,
     /// Its request; none if only the run itself can decide.
-    pub asked: Option<Asked>,
+    pub(crate) asked: Option<Asked>,
 }
 
 impl Waiting {

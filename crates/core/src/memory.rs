@@ -46,7 +46,8 @@ impl Memory {
     }
 
     /// Reads keys into a snapshot.
-    pub fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) {
+    #[cfg(test)]
+    pub(crate) fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) {
         self.read_all(&keys.iter().cloned().map(Op::Get).collect::<Vec<_>>(), snapshot);
     }
 

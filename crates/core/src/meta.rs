@@ -88,7 +88,7 @@ pub fn founding(keys: &Keys, step: &'static str, meta: &Meta) -> Txn {
 }
 
 /// Makes a commit rely on the meta as it was read, or write `first` into a prefix without allocations.
-pub fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder<'_>) {
+pub(crate) fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder<'_>) {
     let key = keys.meta();
     builder.same_value(key.clone());
     if seen.knows(&key) && seen.entry(&key).is_none() {
@@ -99,7 +99,7 @@ pub fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder
 }
 
 /// Whether a prefix without a meta has allocations. Then it has lost its meta.
-pub enum Emptiness {
+pub(crate) enum Emptiness {
     /// It has a meta, or no allocations.
     Sound,
     /// It has none, and has allocations.
@@ -110,7 +110,7 @@ pub enum Emptiness {
 
 /// Judges a prefix whose meta was read.
 #[must_use]
-pub fn emptiness(keys: &Keys, seen: &Snapshot) -> Emptiness {
+pub(crate) fn emptiness(keys: &Keys, seen: &Snapshot) -> Emptiness {
     let meta = keys.meta();
     if seen.entry(&meta).is_some() {
         return Emptiness::Sound;

@@ -65,24 +65,24 @@ struct AddRequest {
 /// What one DEL asks the run at the head for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FreeRequest {
+pub(crate) struct FreeRequest {
     v: u32,
     /// The start of the DEL.
-    pub start: RunStart,
+    pub(crate) start: RunStart,
     /// The machine of the DEL.
-    pub machine: String,
+    pub(crate) machine: String,
     /// The pod's UID, if the DEL knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_uid: Option<PodUid>,
+    pub(crate) pod_uid: Option<PodUid>,
     /// The lease for its tombstone, which outlives that of its ticket.
-    pub lease: i64,
+    pub(crate) lease: i64,
     /// The owner's record as the DEL has read it: what the head has to read.
-    pub record: OwnerRecord,
+    pub(crate) record: OwnerRecord,
 }
 
 /// What a run asks the one at the head for.
 #[derive(Debug, Clone)]
-pub enum Asked {
+pub(crate) enum Asked {
     /// Addresses. The epoch is that of the store which the run knows.
     Add(Box<Ask>, u64),
     /// To free what its owner holds.
@@ -99,7 +99,7 @@ impl TicketRecord {
     /// The ticket of an ADD. Without a request if another run cannot decide it: it asks for one address by name, which
     /// has errors of its own, or it is too large.
     #[must_use]
-    pub fn asking(ask: &Ask, epoch: u64) -> Self {
+    pub(crate) fn asking(ask: &Ask, epoch: u64) -> Self {
         let bare = Self::of(ask.owner.clone());
         let names_one = |ranges: &RangesWanted| {
             let is_reserved = |held: &Held| held.network.is_some();
@@ -131,7 +131,7 @@ impl TicketRecord {
 
     /// The ticket of a DEL that began at `start`, and whose tombstone goes on `lease`. `record` is what it has read.
     #[must_use]
-    pub fn freeing(
+    pub(crate) fn freeing(
         owner: &Owner,
         start: &RunStart,
         caller: Caller<'_>,
@@ -162,7 +162,7 @@ impl TicketRecord {
 
     /// What the run asks for; none if only the run itself can decide.
     #[must_use]
-    pub fn asked(self) -> Option<Asked> {
+    pub(crate) fn asked(self) -> Option<Asked> {
         if let Some(free) = self.free {
             let request: FreeRequest = serde_json::from_value(free).ok()?;
             let is_known = request.v == REQUEST_VERSION && request.lease > 0;

@@ -64,14 +64,14 @@ impl Snapshot {
 
     /// Assumes of keys that they do not exist. A transaction on this snapshot compares that, whatever its plan does
     /// with them.
-    pub fn assume_absent(&mut self, keys: Vec<Bytes>) {
+    pub(crate) fn assume_absent(&mut self, keys: Vec<Bytes>) {
         keys.iter().for_each(|key| self.set(key, None));
         self.assumed_absent = keys;
     }
 
     /// The keys that are assumed not to exist.
     #[must_use]
-    pub fn assumed_absent(&self) -> &[Bytes] {
+    pub(crate) fn assumed_absent(&self) -> &[Bytes] {
         &self.assumed_absent
     }
 
@@ -147,7 +147,12 @@ impl Snapshot {
     }
 
     /// All existing keys from `first` to `last`, inclusive, that were read at revision `since` or later.
-    pub fn existing<'a>(&'a self, first: &[u8], last: &[u8], since: i64) -> impl Iterator<Item = &'a Entry> {
+    pub(crate) fn existing<'a>(
+        &'a self,
+        first: &[u8],
+        last: &[u8],
+        since: i64,
+    ) -> impl Iterator<Item = &'a Entry> {
         let known = self.known.range(first.to_vec()..=last.to_vec());
         known.filter(move |(_, known)| known.at >= since).filter_map(|(_, known)| known.entry.as_ref())
     }

@@ -39,7 +39,7 @@ impl Ticket {
 
     /// The transaction that removes the tail if it names the ticket of this key: then nobody waits.
     #[must_use]
-    pub fn end_of_queue(&self, ticket: &[u8]) -> Txn {
+    pub(crate) fn end_of_queue(&self, ticket: &[u8]) -> Txn {
         let names_it = Compare::Value(self.tail.clone(), tail_value(ticket).to_vec());
         let then = vec![Op::Delete(self.tail.clone())];
         Txn { step: "end-of-queue", compares: vec![names_it], then, ..Txn::default() }
@@ -47,7 +47,7 @@ impl Ticket {
 
     /// The operation that shows those who wait that the queue moves.
     #[must_use]
-    pub fn moves_queue(&self) -> Op {
+    pub(crate) fn moves_queue(&self) -> Op {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 

@@ -245,7 +245,7 @@ impl<'a, K: Kv> Driver<'a, K> {
 
     /// The epoch since when the store is suspect in which this run has freed all the same.
     #[must_use]
-    pub fn suspect(&self) -> Option<u64> {
+    pub(crate) fn suspect(&self) -> Option<u64> {
         self.suspect
     }
 
@@ -267,7 +267,7 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// From now on it waits up to the session's deadline.
-    pub fn use_all_time(&mut self) {
+    pub(crate) fn use_all_time(&mut self) {
         self.policy.wait_until = self.session.until;
     }
 

@@ -22,7 +22,7 @@ use metes_core::limits;
 
 /// Where in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Boundary {
+pub(crate) enum Boundary {
     /// Nothing was sent.
     Before,
     /// It is on its way, and nothing of its answer was read.
@@ -43,7 +43,7 @@ impl Boundary {
 
 /// The answers that a point can give instead of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Injected {
+pub(crate) enum Injected {
     /// The outcome of the request is not known.
     Unknown,
     /// It never reached the store.
@@ -73,7 +73,7 @@ struct Plan {
 }
 
 /// One request, or one passing of another point.
-pub struct Visit {
+pub(crate) struct Visit {
     name: String,
     number: usize,
 }
@@ -90,14 +90,14 @@ pub fn pass(point: &str) {
 
 /// A request by that name begins.
 #[must_use]
-pub fn visit(name: &str) -> Visit {
+pub(crate) fn visit(name: &str) -> Visit {
     Visit { name: name.to_owned(), number: count(name) }
 }
 
 /// Notes a new lease, and returns its life: `ttl`, but for leases of runs and tombstones no more than
 /// `METES_FAIL_LEASE`.
 #[must_use]
-pub fn lease(id: i64, ttl: Duration) -> Duration {
+pub(crate) fn lease(id: i64, ttl: Duration) -> Duration {
     note(&format!("lease {id}"));
     let is_of_a_run = [limits::LEASE_TTL, limits::TOMBSTONE_TTL].contains(&ttl);
     plan().longest_lease.filter(|_| is_of_a_run).map_or(ttl, |longest| longest.min(ttl))
@@ -106,7 +106,7 @@ pub fn lease(id: i64, ttl: Duration) -> Duration {
 impl Visit {
     /// True if there is an action at this boundary.
     #[must_use]
-    pub fn is_marked(&self, boundary: Boundary) -> bool {
+    pub(crate) fn is_marked(&self, boundary: Boundary) -> bool {
         plan().actions.contains_key(&self.point(boundary.name()))
     }
 
@@ -117,7 +117,7 @@ impl Visit {
     ///
     /// # Panics
     /// If that is what the point is to do, or if `METES_FAIL` is wrong.
-    pub fn pass(&self, boundary: Boundary) -> Result<(), Injected> {
+    pub(crate) fn pass(&self, boundary: Boundary) -> Result<(), Injected> {
         self.act(boundary.name())
     }
 

@@ -34,7 +34,7 @@ impl FencePolicy {
 
 /// When a run takes a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseUse {
+pub(crate) enum LeaseUse {
     /// With its first request: each of its commits needs one.
     Always,
     /// With its ticket.
@@ -54,9 +54,9 @@ pub struct SharedLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeasePolicy {
     /// When it takes one.
-    pub used: LeaseUse,
+    pub(crate) used: LeaseUse,
     /// The time of a lease that it grants.
-    pub ttl: Duration,
+    pub(crate) ttl: Duration,
     /// One that it may use instead of a new one.
     pub shared: Option<SharedLease>,
 }
@@ -126,7 +126,7 @@ impl Policy<'_> {
 
     /// A free, which may put a tombstone.
     #[must_use]
-    pub fn free(puts_tombstone: bool, until: Instant) -> Self {
+    pub(crate) fn free(puts_tombstone: bool, until: Instant) -> Self {
         let used = if puts_tombstone { LeaseUse::Always } else { LeaseUse::ForTicket };
         let mut policy = Self::of(FencePolicy::Nothing, used, until);
         if puts_tombstone {

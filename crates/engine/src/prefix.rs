@@ -85,7 +85,7 @@ pub async fn may_found<K: Kv>(session: Session<'_, K>) -> Result<(), FoundingErr
 ///
 /// # Errors
 /// [`Failure`]
-pub async fn accuse<K: Kv>(
+pub(crate) async fn accuse<K: Kv>(
     session: Session<'_, K>,
     seen: &Snapshot,
     known: &HighWater,

@@ -47,7 +47,7 @@ pub struct Taken<W> {
     /// True if nobody was before it.
     pub is_first: bool,
     /// True if what was to be carried out beside it was carried out.
-    pub has_carried_out: bool,
+    pub(crate) has_carried_out: bool,
     watch: Option<W>,
     /// When the queue moved last: the mod revision of [`Ticket::moved`].
     moved: i64,
@@ -63,13 +63,13 @@ impl<'a, K: Kv> Queue<'a, K> {
 
     /// Its scope.
     #[must_use]
-    pub fn scope(&self) -> &Scope {
+    pub(crate) fn scope(&self) -> &Scope {
         self.scope
     }
 
     /// The session of its requests.
     #[must_use]
-    pub fn session(&self) -> Session<'a, K> {
+    pub(crate) fn session(&self) -> Session<'a, K> {
         self.session
     }
 
@@ -245,7 +245,7 @@ impl<'a, K: Kv> Queue<'a, K> {
     ///
     /// # Errors
     /// [`Failure`]
-    pub async fn tickets(&self, reads: &[Op], snapshot: &mut Snapshot) -> Result<Vec<Entry>, Failure> {
+    pub(crate) async fn tickets(&self, reads: &[Op], snapshot: &mut Snapshot) -> Result<Vec<Entry>, Failure> {
         let queue = self.session.keys.queue(self.scope);
         let txn = Txn::read([&[Op::Tickets(queue, limits::LINE_TICKETS)], reads].concat());
         let mut reply = self.session.txn(&txn).await?;

@@ -27,9 +27,9 @@ pub struct SomeRepaired {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoolingSeen {
     /// Its network.
-    pub network: NetworkName,
+    pub(crate) network: NetworkName,
     /// The address.
-    pub address: Addr,
+    pub(crate) address: Addr,
     /// Its key, with the lease that says for how long.
     pub entry: Entry,
 }

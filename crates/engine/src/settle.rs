@@ -15,7 +15,7 @@ use metes_core::txn::{Op, Txn};
 ///
 /// # Errors
 /// [`Failure`] if the session's deadline came first. Then nothing is settled.
-pub async fn settle<K: Kv>(
+pub(crate) async fn settle<K: Kv>(
     session: Session<'_, K>,
     fence: &Fence,
     key: &[u8],

@@ -22,7 +22,7 @@ impl Tried {
     }
 
     /// The time until now. It is called after each attempt.
-    pub fn spent(&mut self) -> Duration {
+    pub(crate) fn spent(&mut self) -> Duration {
         let now = Instant::now();
         self.spent += (now - self.since).min(limits::CONNECT_ATTEMPT_ALONE + limits::REQUEST_ATTEMPT);
         self.since = now;

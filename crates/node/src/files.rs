@@ -113,7 +113,7 @@ fn read_into(bytes: &mut Vec<u8>, source: impl Read, limit: u64) -> io::Result<(
 ///
 /// # Errors
 /// [`io::Error`]
-pub fn make_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     check_folder(path)
 }
@@ -140,7 +140,7 @@ pub fn try_folder(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// [`io::Error`] that names what somebody else could have planted.
-pub fn check_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
     let mut links = 0;
     let mut at = PathBuf::new();
     let mut ahead = parts_reversed(&std::path::absolute(path)?);
@@ -199,7 +199,7 @@ fn is_trusted_owner(meta: &Metadata) -> bool {
 ///
 /// # Errors
 /// [`io::Error`]
-pub fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
     let (file, meta) = open_trusted(OpenOptions::new().write(true).create(true).truncate(false), path)?;
     overwrite_open((file, &meta), path, content)
 }
@@ -218,7 +218,7 @@ fn overwrite_open((mut file, meta): (File, &Metadata), path: &Path, content: &[u
 ///
 /// # Errors
 /// [`io::Error`], [`io::ErrorKind::WouldBlock`] if others change it for longer than `within`.
-pub fn change(
+pub(crate) fn change(
     path: &Path,
     (limit, within): (u64, Duration),
     change: impl FnOnce(&[u8]) -> io::Result<Option<Vec<u8>>>,
@@ -288,7 +288,7 @@ fn open_trusted(options: &mut OpenOptions, path: &Path) -> io::Result<(File, Met
 ///
 /// # Errors
 /// [`io::Error`]
-pub fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     // Processes in different pid namespaces can have the same id.
     name.push(format!(".{}-{:016x}.tmp", std::process::id(), random()));
@@ -314,7 +314,7 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// [`io::Error`]
-pub fn open_log(path: &Path) -> io::Result<File> {
+pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().append(true).create(true), path)
 }
 

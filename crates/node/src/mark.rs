@@ -44,7 +44,7 @@ struct KeptMark {
 pub struct Hints {
     /// A lease for the commits of ADDs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease: Option<NodeLease>,
+    pub(crate) lease: Option<NodeLease>,
     /// A lease for tickets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tickets: Option<NodeLease>,
@@ -53,7 +53,7 @@ pub struct Hints {
     pub tombstones: Option<NodeLease>,
     /// Leases for what cools, by the cooldown in seconds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub cooling: BTreeMap<u32, NodeLease>,
+    pub(crate) cooling: BTreeMap<u32, NodeLease>,
     /// When a run last met others in a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded: Option<RunStart>,
@@ -62,7 +62,7 @@ pub struct Hints {
 impl Hints {
     /// The lease for an ADD that begins at `start`. What is left of it is longer than any run may last.
     #[must_use]
-    pub fn lease_for(&self, start: &RunStart) -> Option<NodeLease> {
+    pub(crate) fn lease_for(&self, start: &RunStart) -> Option<NodeLease> {
         self.lease.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
     }
 

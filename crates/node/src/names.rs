@@ -31,7 +31,7 @@ pub struct NamesFile {
 impl NamesFile {
     /// The names in a node's folder.
     #[must_use]
-    pub fn new(folder: &Path, identity: &Identity) -> Self {
+    pub(crate) fn new(folder: &Path, identity: &Identity) -> Self {
         let Identity { node, cluster, .. } = identity.clone();
         let reader = Reader::new(Whose::new(&Identity { cluster: None, ..identity.clone() }));
         Self { path: folder.join("names"), reader, present: Called { cluster, node } }
@@ -64,7 +64,7 @@ impl NamesFile {
 
     /// True if the machine has been in this cluster.
     #[must_use]
-    pub fn has_been_in(&self, cluster: Option<&ClusterName>) -> bool {
+    pub(crate) fn has_been_in(&self, cluster: Option<&ClusterName>) -> bool {
         self.read().iter().any(|name| name.cluster.as_ref() == cluster)
     }
 

@@ -52,7 +52,7 @@ impl Identity {
 /// What tells this machine from others: a digest of its machine id, which itself is secret. A machine without one gets
 /// an id that is made once and kept in `folder`. Empty if that fails.
 #[must_use]
-pub fn machine(folder: &Path) -> String {
+pub(crate) fn machine(folder: &Path) -> String {
     if let Some(Machine { digest, .. }) = known_machine(folder) {
         return digest;
     }
@@ -148,7 +148,7 @@ fn boottime_ns() -> u64 {
 ///
 /// # Errors
 /// A text that says what the machine lacks.
-pub fn derived_name() -> Result<NodeName, String> {
+pub(crate) fn derived_name() -> Result<NodeName, String> {
     let uname = rustix::system::uname();
     let host = uname.nodename().to_string_lossy();
     let machine_id = machine_id()

@@ -24,22 +24,22 @@ pub struct ScopeHints {
     /// The keys, as they were after the last commit.
     pub keys: Snapshot,
     /// When they were last wrong; none if they have been right since.
-    pub missed: Option<Miss>,
+    pub(crate) missed: Option<Miss>,
 }
 
 /// A commit that was sent first and refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Miss {
+pub(crate) struct Miss {
     /// When.
-    pub at: RunStart,
+    pub(crate) at: RunStart,
     /// For how long the node's runs look first from then on, in milliseconds.
-    pub pause_ms: u64,
+    pub(crate) pause_ms: u64,
 }
 
 impl ScopeHints {
     /// True if a run that begins at `start` sends its commit first.
     #[must_use]
-    pub fn serves(&self, start: &RunStart) -> bool {
+    pub(crate) fn serves(&self, start: &RunStart) -> bool {
         let is_over = |miss: &Miss| {
             // Another run may have missed since this one began.
             let is_later = miss.at.boot == start.boot && miss.at.ns > start.ns;
@@ -52,7 +52,7 @@ impl ScopeHints {
     /// cursors and further pages. If that is too much, its own stay alone. Where others change the same pages all the
     /// time, its node tries less and less often.
     #[must_use]
-    pub fn left(mut self, keys: Snapshot, first: FirstRequest, now: RunStart) -> Self {
+    pub(crate) fn left(mut self, keys: Snapshot, first: FirstRequest, now: RunStart) -> Self {
         lay_over(&mut self.keys, &keys, |_| true);
         let keys = if kept_bytes(&self.keys) <= limits::SCOPE_HINTS_BYTES { self.keys } else { keys };
         let missed = match first {

@@ -52,7 +52,7 @@ impl NodeState {
 
     /// A node with the state that these settings name.
     #[must_use]
-    pub fn at(identity: Identity, settings: &Settings) -> Self {
+    pub(crate) fn at(identity: Identity, settings: &Settings) -> Self {
         let all = match settings.rule {
             Rule::HostFile => Some(PathBuf::from(&settings.spool_dir)),
             Rule::Network => None,

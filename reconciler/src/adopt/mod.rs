@@ -52,19 +52,19 @@ use reserved::Reserved;
 /// An adoption under way.
 pub struct Adoption<'a, K> {
     /// The store, the cluster and its Kubernetes.
-    pub context: Context<'a, K, Kubernetes>,
+    pub(crate) context: Context<'a, K, Kubernetes>,
     /// The prefixes that each network may use.
-    pub settings: &'a Settings,
+    pub(crate) settings: &'a Settings,
     /// The pools that definitions may name.
-    pub pools: &'a Pools,
+    pub(crate) pools: &'a Pools,
     /// The cluster's own network, if its addresses come from metes: the one that the nodes have in /etc/cni/net.d.
-    pub default_network: Option<Rc<Network>>,
+    pub(crate) default_network: Option<Rc<Network>>,
     /// Networks that do not use metes, as `namespace/name`, whatever their definitions say.
-    pub not_metes: &'a [String],
+    pub(crate) not_metes: &'a [String],
     /// True if every other cluster that shares the store has adopted what it uses; none if no other cluster shares it.
-    pub is_last: Option<bool>,
+    pub(crate) is_last: Option<bool>,
     /// The result so far.
-    pub report: &'a RefCell<AdoptionReport>,
+    pub(crate) report: &'a RefCell<AdoptionReport>,
 }
 
 /// Runs an adoption, at most for `timeout`.

@@ -10,72 +10,72 @@ use crate::report::{aborted_words, told};
 
 /// The result of an adoption so far.
 #[derive(Debug, Default)]
-pub struct AdoptionReport {
+pub(crate) struct AdoptionReport {
     /// The cluster's name.
-    pub cluster: String,
+    pub(crate) cluster: String,
     /// True for a dry run, which writes nothing.
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// The revision at which reservations were listed.
-    pub revision: i64,
+    pub(crate) revision: i64,
     /// The numbers of objects that were looked at.
-    pub scanned: AdoptionScan,
+    pub(crate) scanned: AdoptionScan,
     /// The number of interfaces with all the addresses that they use.
-    pub present: usize,
+    pub(crate) present: usize,
     /// The interfaces that addresses were reserved for; in a dry run, would have been reserved for.
-    pub adopted: Vec<Adopted>,
+    pub(crate) adopted: Vec<Adopted>,
     /// The obstacles to the end of the adoption.
-    pub conflicts: Vec<AdoptionConflict>,
+    pub(crate) conflicts: Vec<AdoptionConflict>,
     /// The epoch that began.
-    pub epoch: Option<u64>,
+    pub(crate) epoch: Option<u64>,
     /// True if it ended early. The report then lists the work done and gives no counts.
-    pub aborted: bool,
+    pub(crate) aborted: bool,
 }
 
 /// The numbers of objects that an adoption looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct AdoptionScan {
+pub(crate) struct AdoptionScan {
     /// Reservations, of every cluster.
-    pub addresses: usize,
+    pub(crate) addresses: usize,
     /// Pods.
-    pub pods: usize,
+    pub(crate) pods: usize,
     /// NetworkAttachmentDefinitions.
-    pub networks: usize,
+    pub(crate) networks: usize,
 }
 
 /// An interface whose addresses were reserved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Adopted {
+pub(crate) struct Adopted {
     /// As `namespace/name`.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The interface.
-    pub interface: String,
+    pub(crate) interface: String,
     /// The node.
-    pub node: String,
+    pub(crate) node: String,
     /// The addresses that were not reserved for it before.
-    pub addresses: Vec<Held>,
+    pub(crate) addresses: Vec<Held>,
     /// The owners that are gone and held some of it.
-    pub replaced: Vec<Owner>,
+    pub(crate) replaced: Vec<Owner>,
 }
 
 /// Something that a person must settle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct AdoptionConflict {
+pub(crate) struct AdoptionConflict {
     /// As `namespace/name`.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The interface, if it is known.
-    pub interface: String,
+    pub(crate) interface: String,
     /// The address, if the conflict is about one.
-    pub address: Option<String>,
+    pub(crate) address: Option<String>,
     /// Its kind.
-    pub kind: ConflictKind,
+    pub(crate) kind: ConflictKind,
     /// The reason, in words.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 /// The kinds of conflicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ConflictKind {
+pub(crate) enum ConflictKind {
     /// An owner that may still exist holds the address.
     Held,
     /// Two running pods use it.
@@ -99,26 +99,26 @@ pub enum ConflictKind {
 impl AdoptionReport {
     /// An adoption that has done nothing yet.
     #[must_use]
-    pub fn new(cluster: &str, dry_run: bool) -> Self {
+    pub(crate) fn new(cluster: &str, dry_run: bool) -> Self {
         Self { cluster: cluster.to_owned(), dry_run, ..Self::default() }
     }
 
     /// Addresses were reserved for an interface.
-    pub fn adopt(&mut self, adopted: Adopted) {
+    pub(crate) fn adopt(&mut self, adopted: Adopted) {
         let action = if self.dry_run { "would adopt" } else { "adopted" };
         tracing::info!("{action} {adopted}");
         self.adopted.push(adopted);
     }
 
     /// Sorts everything, so that the order does not depend on who was first.
-    pub fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.adopted.sort_by(|a, b| (&a.pod, &a.interface).cmp(&(&b.pod, &b.interface)));
         self.conflicts.sort();
     }
 
     /// As one JSON object; `error` says why the store is not in service.
     #[must_use]
-    pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
+    pub(crate) fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let replaced: Vec<&Owner> = self.adopted.iter().flat_map(|adopted| &adopted.replaced).collect();
         told(json!({
             "cluster": self.cluster,

@@ -61,7 +61,7 @@ pub enum ImportError {
 impl ImportError {
     /// True if it ended before it had looked at everything.
     #[must_use]
-    pub fn is_abort(&self) -> bool {
+    pub(crate) fn is_abort(&self) -> bool {
         !matches!(self, ImportError::Incomplete { .. })
     }
 }

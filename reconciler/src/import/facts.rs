@@ -16,15 +16,15 @@ use crate::running::{Interface, Running, Selection};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef {
     /// Its namespace.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 impl PodRef {
     /// Reads `namespace/name`.
     #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (namespace, name) = text.split_once('/')?;
         let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
         is_whole.then(|| Self { namespace: namespace.to_owned(), name: name.to_owned() })
@@ -41,23 +41,23 @@ impl fmt::Display for PodRef {
 #[derive(Debug, Clone)]
 pub struct PodFacts {
     /// The UID that the plugin gets.
-    pub uid: String,
+    pub(crate) uid: String,
     /// The node that it runs on; none before it is scheduled.
-    pub node: Option<String>,
+    pub(crate) node: Option<String>,
     /// `Active` if it may run.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// The interfaces that multus wrote down, or why they cannot be read; none if nobody wrote them down.
-    pub interfaces: Option<Result<Vec<Interface>, String>>,
+    pub(crate) interfaces: Option<Result<Vec<Interface>, String>>,
     /// The networks that it asked for.
-    pub asked: Vec<Selection>,
+    pub(crate) asked: Vec<Selection>,
     /// True if its sandbox exists.
-    pub is_up: bool,
+    pub(crate) is_up: bool,
 }
 
 impl PodFacts {
     /// Keeps what is needed of a pod.
     #[must_use]
-    pub fn of(pod: Running, phase: Phase) -> Self {
+    pub(crate) fn of(pod: Running, phase: Phase) -> Self {
         let named = |interfaces: &Vec<Interface>| pod.named(interfaces);
         let interfaces = pod.interfaces.as_ref().map(|told| told.as_ref().map(named).map_err(String::clone));
         Self {
@@ -97,7 +97,7 @@ pub struct HeldByPods(HashMap<PodUid, Vec<(InterfaceName, NetworkName, Addr)>>);
 
 impl HeldByPods {
     /// Takes an owner.
-    pub fn see(&mut self, owner: &Owner, record: &OwnerRecord) {
+    pub(crate) fn see(&mut self, owner: &Owner, record: &OwnerRecord) {
         let Some(uid) = &record.labels.pod.uid else { return };
         let place =
             |held: &Held| Some((owner.ifname.clone(), held.network.clone()?, Addr::from(held.address)));
@@ -114,11 +114,11 @@ impl HeldByPods {
 #[derive(Debug, Clone)]
 pub struct Reservation {
     /// `namespace/name`.
-    pub title: String,
+    pub(crate) title: String,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its content.
-    pub entry: Entry,
+    pub(crate) entry: Entry,
 }
 
 /// Everything that was read.

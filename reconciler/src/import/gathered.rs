@@ -15,11 +15,11 @@ pub struct Group {
     /// The addresses, in the order of an ADD's result.
     pub held: Vec<Held>,
     /// The labels of its records.
-    pub labels: Labels,
+    pub(crate) labels: Labels,
     /// The scope whose queue its claim waits in.
-    pub scope: Scope,
+    pub(crate) scope: Scope,
     /// True if its pod may run.
-    pub is_running: bool,
+    pub(crate) is_running: bool,
 }
 
 /// An entry without a meaning: its pod is gone.
@@ -28,22 +28,22 @@ pub struct Stale {
     /// Where it was found.
     pub at: String,
     /// The pod.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The address, if it is known.
-    pub address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// An entry of a pod that is gone and may still run on a node that nothing is heard from.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Where it was found.
-    pub at: String,
+    pub(crate) at: String,
     /// The pod.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The address, if it is known.
-    pub address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// The nodes that the pod may run on. If there are several, only a person can tell when it is gone.
-    pub nodes: Vec<String>,
+    pub(crate) nodes: Vec<String>,
 }
 
 /// An entry that cannot be taken over.
@@ -52,13 +52,13 @@ pub struct Refused {
     /// Where it was found.
     pub at: String,
     /// The pod that it names.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The address, if it is known.
-    pub address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// Why.
-    pub why: String,
+    pub(crate) why: String,
     /// True if its pod may run.
-    pub is_running: bool,
+    pub(crate) is_running: bool,
 }
 
 /// The work to be done.
@@ -69,11 +69,11 @@ pub struct Gathered {
     /// The entries whose pod is gone.
     pub stale: Vec<Stale>,
     /// The entries whose pod is gone and may still run.
-    pub kept: Vec<Kept>,
+    pub(crate) kept: Vec<Kept>,
     /// The entries that cannot be taken over.
     pub refused: Vec<Refused>,
     /// The number of all entries.
     pub entries: usize,
     /// All containers that the entries name.
-    pub containers: HashSet<ContainerId>,
+    pub(crate) containers: HashSet<ContainerId>,
 }

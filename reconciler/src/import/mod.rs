@@ -55,7 +55,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// A step of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImportStep {
+pub(crate) enum ImportStep {
     /// Before the definitions are changed.
     Begin,
     /// After the definitions were changed.
@@ -67,7 +67,7 @@ pub enum ImportStep {
 impl ImportStep {
     /// The flag without its hyphens.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ImportStep::Begin => "begin",
             ImportStep::Finish => "finish",
@@ -78,25 +78,25 @@ impl ImportStep {
 
 /// The options of an import.
 #[derive(Debug, Clone, Copy)]
-pub struct ImportOptions {
+pub(crate) struct ImportOptions {
     /// The step.
-    pub step: ImportStep,
+    pub(crate) step: ImportStep,
     /// Wait until the definitions have been unchanged for long enough.
-    pub wait: bool,
+    pub(crate) wait: bool,
     /// End the pause even if something could not be taken over.
-    pub force: bool,
+    pub(crate) force: bool,
     /// For how long the definitions must be unchanged before the end.
-    pub settle: Duration,
+    pub(crate) settle: Duration,
 }
 
 /// An import under way.
 pub struct Import<'a, K> {
     /// The store, the cluster and its Kubernetes.
-    pub context: Context<'a, K, Kubernetes>,
+    pub(crate) context: Context<'a, K, Kubernetes>,
     /// Its options.
-    pub options: ImportOptions,
+    pub(crate) options: ImportOptions,
     /// The result so far.
-    pub report: &'a mut ImportReport,
+    pub(crate) report: &'a mut ImportReport,
 }
 
 /// Runs an import, at most for `timeout`.

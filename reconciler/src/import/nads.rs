@@ -36,11 +36,11 @@ impl fmt::Display for NadId {
 #[derive(Debug, Clone)]
 pub struct Nad {
     /// Its name.
-    pub id: NadId,
+    pub(crate) id: NadId,
     /// Its UID.
-    pub uid: String,
+    pub(crate) uid: String,
     /// A value that changes with every change of the definition.
-    pub resource_version: String,
+    pub(crate) resource_version: String,
     /// Its `ipam` sections.
     pub uses: Vec<Use>,
     /// Why its content is not known.
@@ -64,7 +64,7 @@ pub struct Use {
     /// The plugin that it asks.
     pub plugin: Plugin,
     /// The network's `name` for CNI.
-    pub cni_network: String,
+    pub(crate) cni_network: String,
     /// The addresses that it asks for, or the reason why metes refuses it.
     pub ranges: Result<Ranges, String>,
 }
@@ -75,7 +75,7 @@ pub struct Ranges {
     /// The beginning of its pools' names: `network_name` and a hyphen, or nothing.
     pub prefix: String,
     /// True if each node has pools of its own (`node_slice_size`).
-    pub is_sliced: bool,
+    pub(crate) is_sliced: bool,
     /// In result order.
     pub sets: Vec<RangeSet>,
     /// Static addresses; whereabouts does not record them.

@@ -88,7 +88,7 @@ pub async fn pods(api: &Kubernetes, wanted: &HashSet<PodRef>) -> Result<HashMap<
 ///
 /// # Errors
 /// [`ApiError`]
-pub async fn waiting(api: &Kubernetes) -> Result<BTreeSet<String>, ApiError> {
+pub(crate) async fn waiting(api: &Kubernetes) -> Result<BTreeSet<String>, ApiError> {
     let mut waiting = BTreeSet::new();
     let mut see = |pod: Running, phase| {
         if phase == Phase::Active && pod.may_be_waiting() {
@@ -103,7 +103,7 @@ pub async fn waiting(api: &Kubernetes) -> Result<BTreeSet<String>, ApiError> {
 ///
 /// # Errors
 /// [`ApiError`]
-pub async fn cut_off_nodes(api: &Kubernetes) -> Result<Vec<String>, ApiError> {
+pub(crate) async fn cut_off_nodes(api: &Kubernetes) -> Result<Vec<String>, ApiError> {
     let mut nodes = Vec::new();
     api.nodes(&mut |node| nodes.extend((!node.ready).then_some(node.name))).await?;
     nodes.sort();

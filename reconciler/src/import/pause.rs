@@ -41,7 +41,7 @@ pub struct Pause<'a, K> {
 
 /// The state of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PauseState {
+pub(crate) enum PauseState {
     /// ADD works.
     Open,
     /// This cluster's migration is under way.
@@ -58,7 +58,7 @@ impl<K: Kv> Pause<'_, K> {
     ///
     /// # Errors
     /// [`ImportError`], also if the store cannot be used at all, or another migration is under way.
-    pub async fn state(&self) -> Result<PauseState, ImportError> {
+    pub(crate) async fn state(&self) -> Result<PauseState, ImportError> {
         Ok(self.read().await?.0)
     }
 
@@ -124,7 +124,7 @@ impl<K: Kv> Pause<'_, K> {
     ///
     /// # Errors
     /// [`ImportError`]
-    pub async fn seen(&self, nads: &[Nad]) -> Result<SeenDefinitions, ImportError> {
+    pub(crate) async fn seen(&self, nads: &[Nad]) -> Result<SeenDefinitions, ImportError> {
         let Some((entry, known)) = self.known(nads).await? else { return Ok(SeenDefinitions::default()) };
         let Session { kv, until, .. } = self.session;
         let age = kv.lease_age(LeaseId(entry.lease), until).await?;
@@ -136,7 +136,7 @@ impl<K: Kv> Pause<'_, K> {
     ///
     /// # Errors
     /// [`ImportError`]
-    pub async fn remember(
+    pub(crate) async fn remember(
         &self,
         nads: &[Nad],
         waiting: Option<&BTreeSet<String>>,
@@ -175,15 +175,15 @@ impl<K: Kv> Pause<'_, K> {
 
 /// The memory of the definitions in their present state.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct SeenDefinitions {
+pub(crate) struct SeenDefinitions {
     /// For how long, at least, they have not changed.
-    pub unchanged_for: Duration,
+    pub(crate) unchanged_for: Duration,
     /// The pods that may have been waiting at the first look; none if there was no look yet.
-    pub waiting: Option<BTreeSet<String>>,
+    pub(crate) waiting: Option<BTreeSet<String>>,
 }
 
 /// A digest that changes with every change of any definition.
-pub fn digest(nads: &[Nad]) -> String {
+pub(crate) fn digest(nads: &[Nad]) -> String {
     let line = |nad: &Nad| format!("{} {} {}\n", nad.id, nad.uid, nad.resource_version);
     digest_hex(nads.iter().map(line).collect::<String>().as_bytes())
 }

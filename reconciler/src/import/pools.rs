@@ -17,39 +17,39 @@ use super::nads::{NadId, Ranges, Use};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     /// `namespace/name`.
-    pub title: String,
+    pub(crate) title: String,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its range, as written.
-    pub range: String,
+    pub(crate) range: String,
     /// The entries by their keys.
-    pub entries: BTreeMap<String, Entry>,
+    pub(crate) entries: BTreeMap<String, Entry>,
 }
 
 /// An entry of a pool, or a reservation of overlapping ranges. A field that an old whereabouts did not write is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The container.
-    pub container_id: String,
+    pub(crate) container_id: String,
     /// `namespace/name` of the pod.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The interface.
-    pub ifname: String,
+    pub(crate) ifname: String,
 }
 
 /// The network of a pool's addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Domain {
+pub(crate) struct Domain {
     /// The network in which they are reserved.
-    pub network: NetworkName,
+    pub(crate) network: NetworkName,
     /// The node that the pool belongs to, if nodes have their own pools.
-    pub node: Option<String>,
+    pub(crate) node: Option<String>,
     cidr: Cidr,
 }
 
 /// Why nobody knows what a pool's addresses mean.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unclear {
+pub(crate) enum Unclear {
     /// Its range cannot be read.
     #[error("its range {0:?} cannot be read")]
     Range(String),
@@ -66,7 +66,7 @@ pub enum Unclear {
 
 /// Why an entry's key does not give an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum BadOffset {
+pub(crate) enum BadOffset {
     /// It is not a number.
     #[error("its key is no number")]
     NoNumber,
@@ -109,7 +109,7 @@ impl Domain {
     ///
     /// # Errors
     /// [`Unclear`]
-    pub fn of(pool: &Pool, uses: &[&Use]) -> Result<Self, Unclear> {
+    pub(crate) fn of(pool: &Pool, uses: &[&Use]) -> Result<Self, Unclear> {
         let cidr = Cidr::parse(&pool.range).ok_or_else(|| Unclear::Range(pool.range.clone()))?;
         let spellings = [pool.range.clone(), pool.range.replace("::/", "::0/")];
         let prefix = spellings.iter().find_map(|range| pool.name.strip_suffix(&hyphened(range)));
@@ -135,7 +135,7 @@ impl Domain {
     ///
     /// # Errors
     /// [`BadOffset`]
-    pub fn address(&self, key: &str) -> Result<Addr, BadOffset> {
+    pub(crate) fn address(&self, key: &str) -> Result<Addr, BadOffset> {
         if key.is_empty() || !key.bytes().all(|b| b.is_ascii_digit()) {
             return Err(BadOffset::NoNumber);
         }
@@ -172,7 +172,7 @@ fn one_network<'a>(
 /// The network and the address in the name of a reservation of overlapping ranges. `prefixes` are those of all
 /// configurations, longest first.
 #[must_use]
-pub fn reservation(name: &str, prefixes: &[String]) -> Option<(NetworkName, Addr)> {
+pub(crate) fn reservation(name: &str, prefixes: &[String]) -> Option<(NetworkName, Addr)> {
     if let Some(address) = unhyphened(name) {
         return Some((NetworkName::default(), address));
     }

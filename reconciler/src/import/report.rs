@@ -13,93 +13,93 @@ use crate::report::{aborted_words, told};
 
 /// The result of an import so far.
 #[derive(Debug)]
-pub struct ImportReport {
+pub(crate) struct ImportReport {
     /// The cluster's name.
-    pub cluster: String,
+    pub(crate) cluster: String,
     /// The step.
-    pub step: ImportStep,
+    pub(crate) step: ImportStep,
     /// True for a dry run, which writes nothing.
-    pub dry_run: bool,
+    pub(crate) dry_run: bool,
     /// The numbers of objects that were looked at.
-    pub scanned: ImportScan,
+    pub(crate) scanned: ImportScan,
     /// The owners that hold something that they did not hold before; in a dry run, would hold.
-    pub taken: Vec<Taken>,
+    pub(crate) taken: Vec<Taken>,
     /// The number of interfaces with all the addresses that they use.
-    pub present: usize,
+    pub(crate) present: usize,
     /// Owners of earlier sandboxes whose addresses went to the pod's present sandbox.
-    pub moved: Vec<Owner>,
+    pub(crate) moved: Vec<Owner>,
     /// Entries whose pod is gone.
-    pub stale: Vec<Stale>,
+    pub(crate) stale: Vec<Stale>,
     /// Entries whose pod may run on a node that nothing is heard from; they are taken over.
-    pub kept: Vec<Kept>,
+    pub(crate) kept: Vec<Kept>,
     /// The entries that could not be taken over.
-    pub refused: Vec<Refused>,
+    pub(crate) refused: Vec<Refused>,
     /// Addresses that were taken over earlier and that whereabouts has freed since, although the pod runs.
-    pub given_up: Vec<GivenUp>,
+    pub(crate) given_up: Vec<GivenUp>,
     /// Definitions that still lead to whereabouts.
-    pub whereabouts: Vec<String>,
+    pub(crate) whereabouts: Vec<String>,
     /// Definitions that metes cannot or will not use, with the reason.
-    pub unusable: Vec<Unusable>,
+    pub(crate) unusable: Vec<Unusable>,
     /// True if ADD waits after this import; none while nobody knows.
-    pub paused: Option<bool>,
+    pub(crate) paused: Option<bool>,
     /// True if it ended early. The report then lists the work done and gives no counts.
-    pub aborted: bool,
+    pub(crate) aborted: bool,
 }
 
 /// The numbers of objects that an import looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct ImportScan {
+pub(crate) struct ImportScan {
     /// NetworkAttachmentDefinitions.
-    pub definitions: usize,
+    pub(crate) definitions: usize,
     /// IPPools.
-    pub pools: usize,
+    pub(crate) pools: usize,
     /// OverlappingRangeIPReservations.
-    pub reservations: usize,
+    pub(crate) reservations: usize,
     /// Entries of pools, and reservations that do not repeat an entry of a pool.
-    pub entries: usize,
+    pub(crate) entries: usize,
     /// Pods that an entry names, or that use something besides the cluster's own network.
-    pub pods: usize,
+    pub(crate) pods: usize,
 }
 
 /// An interface and what was reserved for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub(crate) struct Taken {
     /// The owner.
-    pub owner: Owner,
+    pub(crate) owner: Owner,
     /// The pod.
-    pub pod: Pod,
+    pub(crate) pod: Pod,
     /// The addresses that were not reserved for it before.
-    pub held: Vec<Held>,
+    pub(crate) held: Vec<Held>,
     /// The owners that are gone and held some of it.
-    pub replaced: Vec<Owner>,
+    pub(crate) replaced: Vec<Owner>,
 }
 
 /// An address that metes holds for a running pod and whereabouts does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GivenUp {
+pub(crate) struct GivenUp {
     /// `namespace/name`.
-    pub pod: String,
+    pub(crate) pod: String,
     /// The interface.
-    pub interface: String,
+    pub(crate) interface: String,
     /// The container that it was taken over for.
-    pub container_id: String,
+    pub(crate) container_id: String,
     /// The address.
-    pub address: IpAddr,
+    pub(crate) address: IpAddr,
 }
 
 /// A definition that metes cannot use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Unusable {
+pub(crate) struct Unusable {
     /// `namespace/name`.
-    pub definition: String,
+    pub(crate) definition: String,
     /// Why.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 impl ImportReport {
     /// An import that has done nothing yet.
     #[must_use]
-    pub fn new(cluster: &str, step: ImportStep, dry_run: bool) -> Self {
+    pub(crate) fn new(cluster: &str, step: ImportStep, dry_run: bool) -> Self {
         Self {
             cluster: cluster.to_owned(),
             step,
@@ -121,19 +121,19 @@ impl ImportReport {
 
     /// The number of addresses of pods that may run and that could not be taken over.
     #[must_use]
-    pub fn failures(&self) -> usize {
+    pub(crate) fn failures(&self) -> usize {
         self.refused.iter().filter(|one| one.is_running).count()
     }
 
     /// Sorts everything, so that the order does not depend on who was served first.
-    pub fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.taken.sort_by(|one, other| one.owner.cmp(&other.owner));
         self.refused.sort_by(|one, other| (!one.is_running, &one.at).cmp(&(!other.is_running, &other.at)));
     }
 
     /// As one JSON object; `error` says why the import did not do all that it should.
     #[must_use]
-    pub fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
+    pub(crate) fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         told(json!({
             "cluster": self.cluster,
             "step": self.step.name(),

@@ -17,15 +17,15 @@ const BELIEVED: Duration = Duration::from_secs(10);
 
 /// The files, PEM.
 #[derive(Debug, Clone)]
-pub struct IdentityFiles {
+pub(crate) struct IdentityFiles {
     /// The certificate, and those between it and the authority's.
-    pub cert: PathBuf,
+    pub(crate) cert: PathBuf,
     /// Its key.
-    pub key: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// The certificate and the key in use, and the last look at their files.
-pub struct ServerIdentity {
+pub(crate) struct ServerIdentity {
     files: IdentityFiles,
     last: Mutex<LastRead>,
 }
@@ -41,7 +41,7 @@ impl ServerIdentity {
     ///
     /// # Errors
     /// Why they cannot be used, in words, without their content.
-    pub fn read(files: IdentityFiles) -> Result<Self, String> {
+    pub(crate) fn read(files: IdentityFiles) -> Result<Self, String> {
         let pem = files.read()?;
         let last = Mutex::new(LastRead { at: Instant::now(), config: config(&pem)?, pem });
         Ok(Self { files, last })
@@ -49,7 +49,7 @@ impl ServerIdentity {
 
     /// The configuration for a connection that begins now. If the files have become useless, their last good content
     /// goes on serving: somebody may be replacing them.
-    pub fn current(&self) -> Arc<ServerConfig> {
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.at.elapsed() >= BELIEVED {
             last.at = Instant::now();

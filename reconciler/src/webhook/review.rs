@@ -12,15 +12,15 @@ const INVALID: (u16, &str) = (422, "Invalid");
 
 /// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admission {
+pub(crate) struct Admission {
     /// The id of the request.
     uid: String,
     /// The definition, as `namespace/name`.
-    pub label: String,
+    pub(crate) label: String,
     /// The reasons for a refusal; empty if it is allowed.
-    pub refusals: Vec<String>,
+    pub(crate) refusals: Vec<String>,
     /// Hints for its author.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Admission {
@@ -30,7 +30,7 @@ impl Admission {
     ///
     /// # Errors
     /// The reason why it is no request for admission, in words.
-    pub fn of(review: &Value, host: Option<&HostFile>) -> Result<Self, String> {
+    pub(crate) fn of(review: &Value, host: Option<&HostFile>) -> Result<Self, String> {
         if review["apiVersion"] != API_VERSION || review["kind"] != "AdmissionReview" {
             return Err(format!("this is no AdmissionReview of {API_VERSION}"));
         }
@@ -52,13 +52,13 @@ impl Admission {
 
     /// True if it may be written.
     #[must_use]
-    pub fn is_allowed(&self) -> bool {
+    pub(crate) fn is_allowed(&self) -> bool {
         self.refusals.is_empty()
     }
 
     /// The answer for the API server.
     #[must_use]
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": self.is_allowed()});
         if !self.is_allowed() {
             let (code, reason) = INVALID;

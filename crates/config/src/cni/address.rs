@@ -17,10 +17,10 @@ pub enum Zeros {
 }
 
 /// The form that [`parse_ip`] accepts, in words.
-pub const IP: &str = "an IPv4 or IPv6 address (not ::ffff:a.b.c.d)";
+pub(crate) const IP: &str = "an IPv4 or IPv6 address (not ::ffff:a.b.c.d)";
 
 /// The form that [`parse_cidr`] accepts, in words.
-pub const CIDR: &str = "an address with a prefix length, such as 10.0.0.0/24";
+pub(crate) const CIDR: &str = "an address with a prefix length, such as 10.0.0.0/24";
 
 /// One address.
 #[must_use]
@@ -44,7 +44,7 @@ pub fn parse_cidr(text: &str, zeros: Zeros) -> Option<IpNetwork> {
 
 /// A prefix, or one address as a prefix of full length. Host bits are cut off.
 #[must_use]
-pub fn parse_prefix(text: &str, zeros: Zeros) -> Option<IpNetwork> {
+pub(crate) fn parse_prefix(text: &str, zeros: Zeros) -> Option<IpNetwork> {
     let whole = match text.split_once('/') {
         Some(_) => parse_cidr(text, zeros)?,
         None => IpNetwork::from(parse_ip(text, zeros)?),
@@ -54,13 +54,13 @@ pub fn parse_prefix(text: &str, zeros: Zeros) -> Option<IpNetwork> {
 
 /// The same prefix without host bits.
 #[must_use]
-pub fn masked(network: IpNetwork) -> IpNetwork {
+pub(crate) fn masked(network: IpNetwork) -> IpNetwork {
     IpNetwork::new(network.network(), network.prefix()).expect("the prefix length was valid before")
 }
 
 /// The address after this one, in its own family.
 #[must_use]
-pub fn next(ip: IpAddr) -> IpAddr {
+pub(crate) fn next(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).wrapping_add(1).into()),
         IpAddr::V6(v6) => IpAddr::V6(u128::from(v6).wrapping_add(1).into()),
@@ -69,7 +69,7 @@ pub fn next(ip: IpAddr) -> IpAddr {
 
 /// The address before this one, in its own family.
 #[must_use]
-pub fn previous(ip: IpAddr) -> IpAddr {
+pub(crate) fn previous(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).wrapping_sub(1).into()),
         IpAddr::V6(v6) => IpAddr::V6(u128::from(v6).wrapping_sub(1).into()),

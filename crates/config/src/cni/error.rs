@@ -89,13 +89,13 @@ impl Error {
 
     /// Code 1.
     #[must_use]
-    pub fn incompatible_version(msg: impl Into<String>) -> Self {
+    pub(crate) fn incompatible_version(msg: impl Into<String>) -> Self {
         Self::new(Code::IncompatibleVersion, msg)
     }
 
     /// Code 4.
     #[must_use]
-    pub fn environment(msg: impl Into<String>) -> Self {
+    pub(crate) fn environment(msg: impl Into<String>) -> Self {
         Self::new(Code::Environment, msg)
     }
 
@@ -107,7 +107,7 @@ impl Error {
 
     /// Code 6.
     #[must_use]
-    pub fn decode(msg: impl Into<String>) -> Self {
+    pub(crate) fn decode(msg: impl Into<String>) -> Self {
         Self::new(Code::Decode, msg)
     }
 
@@ -115,12 +115,6 @@ impl Error {
     #[must_use]
     pub fn invalid_config(msg: impl Into<String>) -> Self {
         Self::new(Code::InvalidConfig, msg)
-    }
-
-    /// Code 11.
-    #[must_use]
-    pub fn try_again(msg: impl Into<String>) -> Self {
-        Self::new(Code::TryAgain, msg)
     }
 
     /// The error object for stdout, with the configuration's cniVersion where it is known.

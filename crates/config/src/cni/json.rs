@@ -71,7 +71,7 @@ impl Json {
 
     /// The kind of the value, in words.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Json::Null => "null",
             Json::Bool(_) => "a boolean",
@@ -85,7 +85,7 @@ impl Json {
 
 /// The value of the last pair whose key is `key` without regard to ASCII case.
 #[must_use]
-pub fn last_of<'a>(pairs: &'a [(String, Json)], key: &str) -> Option<&'a Json> {
+pub(crate) fn last_of<'a>(pairs: &'a [(String, Json)], key: &str) -> Option<&'a Json> {
     pairs.iter().rev().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, value)| value)
 }
 

@@ -9,7 +9,7 @@ use metes_core::limits;
 use metes_core::pool::names::{ContainerId, InterfaceName};
 
 /// The largest network configuration that is read, in bytes.
-pub const MAX_STDIN_BYTES: usize = limits::INPUT_BYTES as usize;
+pub(crate) const MAX_STDIN_BYTES: usize = limits::INPUT_BYTES as usize;
 
 /// One interface of one container, as CNI tells them apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -33,19 +33,19 @@ impl<'a> Section<'a> {
 
     /// The pairs, in the order written.
     #[must_use]
-    pub fn pairs(&self) -> &'a [(String, Json)] {
+    pub(crate) fn pairs(&self) -> &'a [(String, Json)] {
         self.pairs
     }
 
     /// The key with its place in the document.
     #[must_use]
-    pub fn at(&self, key: &str) -> String {
+    pub(crate) fn at(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// The value of a key, unless it is null.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<&'a Json> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'a Json> {
         json::last_of(self.pairs, key).filter(|value| **value != Json::Null)
     }
 
@@ -59,7 +59,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
+    pub(crate) fn text(&self, key: &str) -> Result<Option<&'a str>, Error> {
         let text = self.read(key, "a string", Json::text)?;
         Ok(text.filter(|text| !text.is_empty()))
     }
@@ -68,7 +68,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn parsed<T>(
+    pub(crate) fn parsed<T>(
         &self,
         key: &str,
         expected: &str,
@@ -84,7 +84,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
+    pub(crate) fn flag(&self, key: &str) -> Result<Option<bool>, Error> {
         self.read(key, "true or false", |value| match value {
             Json::Bool(flag) => Some(*flag),
             _ => None,
@@ -95,7 +95,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn integer(&self, key: &str) -> Result<Option<i64>, Error> {
+    pub(crate) fn integer(&self, key: &str) -> Result<Option<i64>, Error> {
         self.read(key, "a whole number", |value| match value {
             Json::Number(number) => number.as_i64(),
             _ => None,
@@ -106,7 +106,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn list(&self, key: &str) -> Result<&'a [Json], Error> {
+    pub(crate) fn list(&self, key: &str) -> Result<&'a [Json], Error> {
         Ok(self.read(key, "an array", Json::items)?.unwrap_or_default())
     }
 
@@ -114,7 +114,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn texts(&self, key: &str) -> Result<Vec<&'a str>, Error> {
+    pub(crate) fn texts(&self, key: &str) -> Result<Vec<&'a str>, Error> {
         let expected = "an array of strings";
         let items = self.read(key, expected, Json::items)?.unwrap_or_default();
         let texts: Option<Vec<_>> = items.iter().map(Json::text).collect();
@@ -126,7 +126,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn parsed_list<T>(
+    pub(crate) fn parsed_list<T>(
         &self,
         key: &str,
         expected: &str,
@@ -150,7 +150,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if it is something else.
-    pub fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, Error> {
+    pub(crate) fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, Error> {
         self.sections_in(key, self.list(key)?)
     }
 
@@ -158,7 +158,7 @@ impl<'a> Section<'a> {
     ///
     /// # Errors
     /// Code 7 if one is something else.
-    pub fn sections_in(&self, key: &str, items: &'a [Json]) -> Result<Vec<Section<'a>>, Error> {
+    pub(crate) fn sections_in(&self, key: &str, items: &'a [Json]) -> Result<Vec<Section<'a>>, Error> {
         let section = |(i, item): (usize, &'a Json)| {
             let key = format!("{key}[{i}]");
             let pairs = item.pairs().ok_or_else(|| self.invalid_value(&key, "an object", item))?;
@@ -169,13 +169,13 @@ impl<'a> Section<'a> {
 
     /// The error for a key whose value is not the expected one.
     #[must_use]
-    pub fn invalid(&self, key: &str, expected: &str) -> Error {
+    pub(crate) fn invalid(&self, key: &str, expected: &str) -> Error {
         self.invalid_value(key, expected, self.get(key).unwrap_or(&Json::Null))
     }
 
     /// The error for a value, found at `key`, that is not the expected one.
     #[must_use]
-    pub fn invalid_value(&self, key: &str, expected: &str, found: &Json) -> Error {
+    pub(crate) fn invalid_value(&self, key: &str, expected: &str, found: &Json) -> Error {
         let found = match self.shows {
             Shows::Kinds => found.kind().to_owned(),
             Shows::Values => shorten(&found.to_string()),

@@ -40,7 +40,7 @@ impl Version {
     /// # Errors
     /// Code 1 if metes does not speak the version or the version does not have the verb. The words are the CNI
     /// library's, because callers compare them. Code 6 if the verb compares versions and the text is none.
-    pub fn for_verb(text: &str, verb: Verb) -> Result<Self, Error> {
+    pub(crate) fn for_verb(text: &str, verb: Verb) -> Result<Self, Error> {
         if let Some(oldest) = oldest_for(verb) {
             let numbers = numbers(text)
                 .ok_or_else(|| Error::decode(format!("cniVersion {text:?} is not a version number")))?;
@@ -70,12 +70,6 @@ impl Version {
 pub fn version_json() -> String {
     let supported = Version::ALL.map(Version::name);
     format!(r#"{{"cniVersion":"{NEWEST}","supportedVersions":{supported:?}}}"#)
-}
-
-/// All versions in one line, for people.
-#[must_use]
-pub fn supported_list() -> String {
-    Version::ALL.map(Version::name).join(", ")
 }
 
 fn oldest_for(verb: Verb) -> Option<Version> {

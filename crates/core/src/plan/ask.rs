@@ -91,7 +91,7 @@ impl Ask {
 
     /// The meta of a store that this ADD is the first to write to.
     #[must_use]
-    pub fn first_meta(&self) -> Meta {
+    pub(crate) fn first_meta(&self) -> Meta {
         Meta::first(self.stamp.store_id.clone())
     }
 

@@ -38,13 +38,13 @@ pub struct Effects {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serving {
     /// The place of the transaction.
-    pub place: Position,
+    pub(crate) place: Position,
     /// The ticket of the run.
-    pub ticket: Bytes,
+    pub(crate) ticket: Bytes,
     /// The run's addresses. The commit sets their bits in any case.
-    pub addresses: Vec<NetworkAddress>,
+    pub(crate) addresses: Vec<NetworkAddress>,
     /// The place, in that transaction, of the one that ends the queue.
-    pub end: Option<Position>,
+    pub(crate) end: Option<Position>,
 }
 
 /// The place of a transaction inside another one: its position among the operations of `then`.

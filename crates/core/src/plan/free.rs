@@ -354,13 +354,13 @@ impl Mode {
 
 /// The part that one transaction frees.
 #[derive(Clone, Copy)]
-pub struct Freeable<'a> {
+pub(crate) struct Freeable<'a> {
     /// Whose addresses.
-    pub owner: &'a Owner,
+    pub(crate) owner: &'a Owner,
     /// Its record.
-    pub record: &'a OwnerRecord,
+    pub(crate) record: &'a OwnerRecord,
     /// The leases for what cools; none if nothing does.
-    pub leases: Option<&'a CoolingLeases>,
+    pub(crate) leases: Option<&'a CoolingLeases>,
 }
 
 /// Frees all that an owner holds, behind `fence`.
@@ -371,7 +371,7 @@ pub struct Freeable<'a> {
 ///
 /// # Errors
 /// [`BadRecord`] if the owner's tombstone does not decode.
-pub fn transaction(
+pub(crate) fn transaction(
     keys: &Keys,
     snapshot: &Snapshot,
     freed: Freeable<'_>,
@@ -478,7 +478,7 @@ pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
 ///
 /// # Errors
 /// [`BadRecord`] if the present one does not decode.
-pub fn bury(
+pub(crate) fn bury(
     keys: &Keys,
     owner: &Owner,
     start: &RunStart,

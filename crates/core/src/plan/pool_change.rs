@@ -174,12 +174,6 @@ impl StoredPools {
         self.is_contradicted = self.auto(keys).is_ok_and(|auto| auto != auto_pools(self.iter()));
     }
 
-    /// The revision at which it was read.
-    #[must_use]
-    pub fn revision(&self) -> i64 {
-        self.seen.revision
-    }
-
     /// The pools, by name.
     pub fn iter(&self) -> impl Iterator<Item = &PoolDefinition> {
         self.pools.values()
@@ -210,12 +204,6 @@ impl StoredPools {
     pub fn auto(&self, keys: &Keys) -> Result<Vec<AutoPool>, BadRecord> {
         let changes = self.seen.record::<PoolChanges>(&keys.pool_changes())?;
         Ok(changes.map(|changes| changes.auto).unwrap_or_default())
-    }
-
-    /// The meta; none if there is none, or if it does not decode.
-    #[must_use]
-    pub fn meta(&self, keys: &Keys) -> Option<Meta> {
-        self.seen.record(&keys.meta()).ok().flatten()
     }
 
     /// True if a change would write the first meta.
@@ -557,7 +545,10 @@ mod tests {
     fn the_first_pool_makes_the_meta_and_a_lost_one_is_not_made_anew() {
         let mut world = World { keys: Keys::new("/m/"), store: Memory::default() };
         assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), Ok(true));
-        assert_eq!(world.read().meta(&world.keys).map(|meta| meta.id), Some("new".to_owned()));
+        assert_eq!(
+            world.read().seen.record::<Meta>(&world.keys.meta()).ok().flatten().map(|meta| meta.id),
+            Some("new".to_owned())
+        );
         let mut world = World { keys: Keys::new("/m/"), store: Memory::default() };
         let address = "10.0.0.1".parse::<std::net::IpAddr>().expect("an address");
         world.store.put(world.keys.ip(&NetworkName::default(), address.into()), b"?".to_vec());

@@ -81,7 +81,7 @@ pub(crate) fn pool_keys(wanted: &PoolsWanted, keys: &Keys) -> Vec<Bytes> {
 ///
 /// # Errors
 /// The keys that it is judged by, if they were not read yet.
-pub(crate) fn choose(
+pub fn choose(
     wanted: &PoolsWanted,
     keys: &Keys,
     seen: &Snapshot,

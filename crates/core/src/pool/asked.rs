@@ -21,9 +21,9 @@ pub struct AskedRanges {
     v: u32,
     /// The cluster of the nodes that ask, if it has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<ClusterName>,
+    pub(crate) cluster: Option<ClusterName>,
     /// The name of the CNI network.
-    pub cni_network: String,
+    pub(crate) cni_network: String,
     /// Its ranges. It asks for an address of each set.
     pub sets: Vec<RangeSet>,
     /// When an ADD last asked, by the clock of its node; RFC 3339, for people.
@@ -44,7 +44,7 @@ impl AskedRanges {
 
     /// The record as it is stored; none if it has no range, or too many to be kept.
     #[must_use]
-    pub fn encode_to_keep(&self) -> Option<Vec<u8>> {
+    pub(crate) fn encode_to_keep(&self) -> Option<Vec<u8>> {
         if !(1..=ASKED_RANGES_MAX).contains(&self.ranges().count()) {
             return None;
         }
@@ -53,7 +53,7 @@ impl AskedRanges {
 
     /// The bytes that tell it from the records of other configurations. Each ADD works them out, so they are no JSON.
     #[must_use]
-    pub fn identity(&self) -> Vec<u8> {
+    pub(crate) fn identity(&self) -> Vec<u8> {
         let Self { v: _, cluster, cni_network, sets, asked_at: _ } = self;
         let mut bytes = Vec::new();
         identify_text(cluster.as_ref().map_or("", |cluster| cluster.as_str()), &mut bytes);
@@ -72,7 +72,7 @@ impl AskedRanges {
 
     /// True if a range of it has addresses that one of the other has.
     #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let meets = |one: &Range, two: &Range| {
             one.network() == two.network() && one.first() <= two.last() && two.first() <= one.last()
         };

@@ -11,7 +11,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 const WORDS: usize = PAGE_ADDRESSES / WORD_BITS;
 
 /// Bytes of a stored bitmap.
-pub const STORED_BYTES: usize = PAGE_ADDRESSES / 8;
+pub(crate) const STORED_BYTES: usize = PAGE_ADDRESSES / 8;
 
 /// 4096 bits. Stored as 512 raw bytes: bit i is in byte i/8 under the mask 1 << (i % 8).
 ///

@@ -22,7 +22,7 @@ pub struct Pick {
     /// The address.
     pub address: Addr,
     /// Position of its range in the set.
-    pub range: usize,
+    pub(crate) range: usize,
 }
 
 /// Why a requested address is not given.
@@ -49,7 +49,7 @@ crate::named_enum! {
 impl Order {
     /// True if the last address that was handed out is kept in a cursor.
     #[must_use]
-    pub fn uses_cursor(self) -> bool {
+    pub(crate) fn uses_cursor(self) -> bool {
         match self {
             Order::Lowest => false,
             Order::Next | Order::Spread => true,
@@ -58,7 +58,7 @@ impl Order {
 
     /// True if each node starts at a page of its own.
     #[must_use]
-    pub fn starts_per_node(self) -> bool {
+    pub(crate) fn starts_per_node(self) -> bool {
         match self {
             Order::Lowest | Order::Next => false,
             Order::Spread => true,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// The longest cooldown, in seconds: a day.
-pub const COOLDOWN_MAX: u32 = 24 * 3600;
+pub(crate) const COOLDOWN_MAX: u32 = 24 * 3600;
 
 /// The time that an address rests, in whole seconds: at least so long, and at most 15 seconds longer. With 0 it does
 /// not rest.
@@ -24,7 +24,7 @@ impl CooldownTime {
 
     /// In seconds.
     #[must_use]
-    pub fn seconds(self) -> u32 {
+    pub(crate) fn seconds(self) -> u32 {
         self.0
     }
 }

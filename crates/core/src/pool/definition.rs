@@ -22,7 +22,7 @@ use super::selector::{Facts, Selector};
 /// The largest text of a pool, in bytes.
 pub const POOL_BYTES: usize = 64 << 10;
 /// The largest record of all pools' `for`, in bytes.
-pub const POOL_CHANGES_BYTES: usize = 256 << 10;
+pub(crate) const POOL_CHANGES_BYTES: usize = 256 << 10;
 
 /// A pool as it is written and stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,7 +129,7 @@ pub struct PoolFault {
     /// The key, like `ranges[1].gateway`.
     pub key: String,
     /// Why, and what to do.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 impl PoolFault {
@@ -168,7 +168,7 @@ impl RangeState {
 impl PoolDefinition {
     /// Its rules about cooling.
     #[must_use]
-    pub fn cooldown(&self) -> Cooldown {
+    pub(crate) fn cooldown(&self) -> Cooldown {
         Cooldown { time: self.cooldown, when_full: self.cooldown_when_full }
     }
 

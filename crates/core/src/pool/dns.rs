@@ -28,7 +28,7 @@ pub struct PoolDns {
 impl PoolDns {
     /// True if it adds nothing.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::Addr;
 
 /// The longest network name that a configuration may give, in characters.
-pub const NETWORK_NAME_MAX: usize = 63;
+pub(crate) const NETWORK_NAME_MAX: usize = 63;
 
 /// What stands for "no cluster" in a key and on a command line.
 pub const NO_CLUSTER: &str = "-";
 
 /// What the name begins with that stands for a node where addresses are set aside.
-pub const OF_HOLDS: char = '@';
+pub(crate) const OF_HOLDS: char = '@';
 
 /// What a configuration writes in place of a pool's name: the pools decide whom they are for. No pool has this name.
 pub const AUTO: &str = "auto";
@@ -31,9 +31,9 @@ const IMPORTED: &str = "imported-";
 #[error("{what} {found:?} is not valid: expected {expected}")]
 pub struct InvalidName {
     /// The purpose of the name, as a user knows it.
-    pub what: &'static str,
+    pub(crate) what: &'static str,
     /// The text that was found.
-    pub found: String,
+    pub(crate) found: String,
     /// The rule that it breaks.
     pub expected: &'static str,
 }
@@ -263,7 +263,7 @@ impl NodeName {
     /// Stands where an owner has its node, for the addresses of `network` that are set aside. No host file can spell
     /// it.
     #[must_use]
-    pub fn of_holds(network: &NetworkName) -> Self {
+    pub(crate) fn of_holds(network: &NetworkName) -> Self {
         Self(format!("{OF_HOLDS}{network}"))
     }
 
@@ -276,7 +276,7 @@ impl NodeName {
     ///
     /// # Errors
     /// [`InvalidName`] if it is neither.
-    pub fn stored(text: &str) -> Result<Self, InvalidName> {
+    pub(crate) fn stored(text: &str) -> Result<Self, InvalidName> {
         match text.strip_prefix(OF_HOLDS) {
             None => text.parse(),
             Some(network) => NetworkName::stored(network).map(|network| Self::of_holds(&network)),

@@ -478,7 +478,7 @@ impl RangeSet {
 
     /// The position of the range that [`RangeSet::covers`] finds.
     #[must_use]
-    pub fn position(&self, address: Addr) -> Option<usize> {
+    pub(crate) fn position(&self, address: Addr) -> Option<usize> {
         let find = |fits: &dyn Fn(&Range) -> bool| self.ranges.iter().position(fits);
         find(&|range| range.standing(address) == Standing::Assignable)
             .or_else(|| find(&|range| range.covers(address) && range.bounds.contains(address)))

@@ -241,7 +241,7 @@ impl FromPool {
 pub struct Cooling {
     v: u32,
     /// For how long it rests at least, in seconds.
-    pub cooldown_s: u32,
+    pub(crate) cooldown_s: u32,
 }
 
 impl Cooling {
@@ -300,7 +300,7 @@ pub struct OwnerRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
     /// The queue that the run stood in (see `store::keys::Scope`).
-    pub scope: String,
+    pub(crate) scope: String,
     /// Labels.
     #[serde(flatten)]
     pub labels: Labels,
@@ -341,7 +341,7 @@ impl OwnerRecord {
 
     /// True if an address rests after it is freed.
     #[must_use]
-    pub fn has_cooldown(&self) -> bool {
+    pub(crate) fn has_cooldown(&self) -> bool {
         self.cooling().next().is_some()
     }
 
@@ -365,7 +365,7 @@ impl OwnerRecord {
 
     /// The record as a run on this machine writes it.
     #[must_use]
-    pub fn on_machine(self, machine: &str) -> Self {
+    pub(crate) fn on_machine(self, machine: &str) -> Self {
         Self { machine: machine.to_owned(), ..self }
     }
 }
@@ -532,11 +532,11 @@ impl Default for SeenNode {
 pub struct NodeRecord {
     v: u32,
     /// The boot of the run that wrote it.
-    pub boot: String,
+    pub(crate) boot: String,
     /// The version of metes that wrote it.
-    pub version: String,
+    pub(crate) version: String,
     /// When, RFC 3339 in UTC.
-    pub at: String,
+    pub(crate) at: String,
 }
 
 impl NodeRecord {

@@ -59,7 +59,7 @@ pub struct Facts<'a> {
 impl Selector {
     /// The first fact that no pattern matches, in words for people; none if an asker with these facts is meant.
     #[must_use]
-    pub fn mismatch(&self, facts: Facts<'_>) -> Option<String> {
+    pub(crate) fn mismatch(&self, facts: Facts<'_>) -> Option<String> {
         let of = [
             ("cluster", &self.clusters, facts.cluster),
             ("namespace", &self.namespaces, facts.namespace),

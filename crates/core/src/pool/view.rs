@@ -59,7 +59,7 @@ impl View {
 
     /// True if an address has a reservation; none if that is not known.
     #[must_use]
-    pub fn held(&self, network: &NetworkName, address: Addr) -> Option<bool> {
+    pub(crate) fn held(&self, network: &NetworkName, address: Addr) -> Option<bool> {
         self.known(network)?.held.get(&address).copied()
     }
 
@@ -75,7 +75,8 @@ impl View {
 
     /// Sets the bit of an address in its page. An unknown page stays unknown; a page that is
     /// set afterwards replaces the bit.
-    pub fn take(&mut self, network: &NetworkName, address: Addr) {
+    #[cfg(test)]
+    pub(crate) fn take(&mut self, network: &NetworkName, address: Addr) {
         let known = self.networks.get_mut(network);
         if let Some(bits) = known.and_then(|known| known.pages.get_mut(&address.page())) {
             bits.set(address.bit());

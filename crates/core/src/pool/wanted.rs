@@ -106,10 +106,10 @@ pub struct PoolElement {
     /// In the order in which they are used. A configuration names at least one, or none for `auto`.
     pub names: Vec<PoolName>,
     /// The position of the one that is used now.
-    pub at: usize,
+    pub(crate) at: usize,
     /// It is `auto`: the names are those of the pools that are chosen by what was read.
     #[serde(default, skip_serializing_if = "is_false")]
-    pub auto: bool,
+    pub(crate) auto: bool,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -137,7 +137,7 @@ impl PoolElement {
 
     /// True if there is another pool after the one that is used now.
     #[must_use]
-    pub fn has_next(&self) -> bool {
+    pub(crate) fn has_next(&self) -> bool {
         self.at + 1 < self.names.len()
     }
 }
@@ -157,7 +157,7 @@ impl PoolsWanted {
     }
 
     /// Turns to the next pool of an element, because the present one is full.
-    pub fn turn_to_next(&mut self, element: usize) {
+    pub(crate) fn turn_to_next(&mut self, element: usize) {
         if let Some(element) = self.elements.get_mut(element) {
             element.at += 1;
         }
@@ -166,7 +166,7 @@ impl PoolsWanted {
     /// True if somebody else may decide for it: each element has a pool or is `auto`, there are no more than a
     /// configuration may name, and no address is asked for.
     #[must_use]
-    pub fn is_servable(&self) -> bool {
+    pub(crate) fn is_servable(&self) -> bool {
         let is_sound = |element: &PoolElement| match element.auto {
             true => element.names.is_empty() && element.at < POOLS_MAX,
             false => element.at < element.names.len(),

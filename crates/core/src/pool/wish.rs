@@ -3,7 +3,7 @@
 use super::{Addr, RangeSet};
 
 /// The most needs that one step asks for: as many as one small transaction reads.
-pub const MAX_NEEDS: usize = 16;
+pub(crate) const MAX_NEEDS: usize = 16;
 
 /// The place where the search of a set begins. It always goes over the whole set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
