@@ -66,7 +66,6 @@ pub enum Phase {
 
 impl Phase {
     /// The phase that `status.phase` names.
-    #[must_use]
     pub(crate) fn of(phase: &str) -> Self {
         if matches!(phase, "Succeeded" | "Failed") { Phase::Finished } else { Phase::Active }
     }
@@ -91,7 +90,6 @@ pub struct Pod {
 
 impl Pod {
     /// As `namespace/name`.
-    #[must_use]
     pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }

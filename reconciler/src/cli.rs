@@ -243,7 +243,6 @@ pub(crate) struct StepArgs {
 
 impl Cli {
     /// The options of an import.
-    #[must_use]
     pub(crate) fn import_options(&self, args: &ImportArgs) -> ImportOptions {
         ImportOptions {
             step: match args.step {
@@ -258,7 +257,6 @@ impl Cli {
     }
 
     /// The options of a pass.
-    #[must_use]
     pub(crate) fn options(&self) -> PassOptions {
         PassOptions {
             graces: Graces {

@@ -45,7 +45,6 @@ pub struct Ended {
 
 impl Ended {
     /// A pass that could not begin.
-    #[must_use]
     pub(crate) fn before_it_began(trouble: Trouble) -> Self {
         Self {
             report: PassReport::default(),
@@ -56,7 +55,6 @@ impl Ended {
     }
 
     /// The result, in one word.
-    #[must_use]
     pub(crate) fn outcome(&self) -> PassOutcome {
         match &self.trouble {
             None if self.report.paused.is_some() => PassOutcome::Paused,

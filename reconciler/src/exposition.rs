@@ -11,7 +11,6 @@ pub struct Exposition(String);
 
 impl Exposition {
     /// Text that has some metrics already.
-    #[must_use]
     pub(crate) fn from_text(text: String) -> Self {
         Self(text)
     }

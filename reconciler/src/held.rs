@@ -23,7 +23,6 @@ impl HeldAddresses {
     }
 
     /// True if an address is held for a pod.
-    #[must_use]
     pub(crate) fn has(&self, address: Addr, pod: &Pod) -> bool {
         let is_for = |name: &str| self.digests.contains(&self.hasher.hash_one((address, name)));
         is_for(&pod.uid) || pod.static_uids.iter().any(|uid| is_for(uid)) || is_for(&pod.full_name())

@@ -18,7 +18,6 @@ pub struct Holder {
 
 impl Holder {
     /// True if it belongs to a ResourceClaim; see [`ContainerKind::Claim`].
-    #[must_use]
     pub(crate) fn is_of_claim(&self) -> bool {
         let names_a_pod = |record: &OwnerFacts| record.pod.uid.is_none() && !record.pod.is_unknown();
         match self.owner.kind() {
@@ -58,7 +57,6 @@ pub enum Stamp {
 
 impl Stamp {
     /// The meaning of the cluster's name on a record, in the cluster `ours`.
-    #[must_use]
     pub(crate) fn of(stamped: Option<&ClusterName>, ours: &ClusterName) -> Self {
         match stamped {
             None => Stamp::None,

@@ -45,7 +45,6 @@ pub struct LackingAddresses {
 
 impl LackingAddresses {
     /// The number of certain addresses in each of the networks in which nothing is freed.
-    #[must_use]
     pub(crate) fn by_network(&self) -> BTreeMap<&NetworkName, usize> {
         let count = |network: &NetworkName| self.certain.iter().filter(|one| one.network == *network).count();
         self.networks.iter().map(|network| (network, count(network))).collect()

@@ -40,13 +40,11 @@ pub struct Page {
 
 impl Page {
     /// A page of plain text.
-    #[must_use]
     pub(crate) fn text(status: StatusCode, text: &str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
     }
 
     /// The whole answer.
-    #[must_use]
     pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(Bytes::from(self.body)));
         *response.status_mut() = self.status;
@@ -98,7 +96,6 @@ where
 }
 
 /// HTTP with one request for each connection.
-#[must_use]
 pub(crate) fn one_request() -> http1::Builder {
     let mut server = http1::Builder::new();
     server.keep_alive(false).max_buf_size(REQUEST_BYTES);

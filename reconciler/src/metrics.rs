@@ -38,7 +38,6 @@ struct Totals {
 
 impl Metrics {
     /// The metrics of a program that makes one pass.
-    #[must_use]
     pub(crate) fn of_one_pass(ended: &Ended) -> Self {
         let mut metrics = Self::default();
         metrics.ended(ended);

@@ -99,7 +99,6 @@ impl Definitions {
     }
 
     /// True if a network of any of them uses metes.
-    #[must_use]
     pub(crate) fn use_metes(&self) -> bool {
         self.0.values().any(|definition| matches!(definition, Definition::Metes(_)))
     }
@@ -111,7 +110,6 @@ impl Definitions {
     }
 
     /// The definition of this name, as `namespace/name`.
-    #[must_use]
     pub(crate) fn get(&self, name: &str) -> Option<&Definition> {
         self.0.get(name)
     }
@@ -141,7 +139,6 @@ impl Definition {
 impl Definition {
     /// If the host file allows no ADD to have an address, nobody may adopt it either: any user of a namespace can write
     /// a definition.
-    #[must_use]
     pub(crate) fn if_allowed(self, settings: &Settings) -> Self {
         match self {
             Definition::Metes(network) => match settings.check_allowed(&network.config) {
@@ -190,7 +187,6 @@ impl Network {
     }
 
     /// The network's name for CNI.
-    #[must_use]
     pub(crate) fn cni_network(&self) -> &str {
         &self.config.cni_network
     }
@@ -203,7 +199,6 @@ impl Network {
 
     /// The most addresses that an interface can have: one from each range set, and the static ones. Without ranges it
     /// is as many as a pod may ask for.
-    #[must_use]
     pub(crate) fn most_addresses(&self) -> usize {
         match self.sets.len() {
             0 => ADDRESSES_MAX,

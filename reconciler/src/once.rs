@@ -68,7 +68,6 @@ impl Place {
     }
 
     /// The context of a run that begins now and may take `timeout`.
-    #[must_use]
     pub(crate) fn context<'a, A>(
         &'a self,
         kv: &'a Store,

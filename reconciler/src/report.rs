@@ -129,7 +129,6 @@ impl PassReport {
     }
 
     /// The number of freed owners, by reason.
-    #[must_use]
     pub(crate) fn freed_by_reason(&self) -> BTreeMap<Free, usize> {
         let mut counts = BTreeMap::new();
         for freed in &self.freed {
@@ -139,13 +138,11 @@ impl PassReport {
     }
 
     /// The number of freed addresses.
-    #[must_use]
     pub(crate) fn addresses_freed(&self) -> usize {
         self.freed.iter().map(|freed| freed.held.len()).sum()
     }
 
     /// As one JSON object; `error` says why the pass did not do all that it should.
-    #[must_use]
     pub(crate) fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let Repaired { cleared, set, summaries, deleted, emptied, lost } = self.repaired;
         let kept: BTreeMap<_, _> = self.kept.iter().map(|(why, n)| (why.name(), n)).collect();

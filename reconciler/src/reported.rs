@@ -29,13 +29,11 @@ pub(crate) struct Unheld {
 
 impl Unheld {
     /// The address in its network.
-    #[must_use]
     pub(crate) fn at(&self) -> NetworkAddress {
         (self.network.clone(), self.address)
     }
 
     /// Sorts by network, then by pod.
-    #[must_use]
     pub(crate) fn order(&self) -> (&NetworkName, &str, &str, Addr) {
         (&self.network, &self.pod.namespace, &self.pod.name, self.address)
     }
@@ -52,7 +50,6 @@ pub(crate) struct Reported<'a> {
 
 impl<'a> Reported<'a> {
     /// No pods yet.
-    #[must_use]
     pub(crate) fn new(definitions: &'a Definitions, held: &'a HeldAddresses) -> Self {
         Self { definitions, use_metes: definitions.use_metes(), held, unheld: Vec::new() }
     }

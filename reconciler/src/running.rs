@@ -71,7 +71,6 @@ const DEFAULT_INTERFACE: &str = "eth0";
 
 impl Interface {
     /// The interface to the cluster's own network.
-    #[must_use]
     pub(crate) fn of_default_network(ips: Vec<String>) -> Self {
         Self { name: String::new(), interface: DEFAULT_INTERFACE.to_owned(), ips, default: true }
     }
@@ -130,7 +129,6 @@ impl Running {
     }
 
     /// True if an interface may be in the making, because nobody has written down the pod's interfaces yet.
-    #[must_use]
     pub(crate) fn may_be_waiting(&self) -> bool {
         let is_attached = self.own.is_some() && !self.node.is_empty();
         is_attached && (self.interfaces.is_none() || self.lacks_sandbox)
@@ -148,7 +146,6 @@ impl Running {
 
     /// The interfaces that multus wrote down for this pod, with their names. Multus knows no name if the plugin speaks
     /// a version before 0.3.0. The name then follows from what the pod asked for, if only one name is possible.
-    #[must_use]
     pub(crate) fn named(&self, interfaces: &[Interface]) -> Vec<Interface> {
         let told: Vec<Option<String>> = (0..interfaces.len()).map(|at| self.due(interfaces, at)).collect();
         // Networks that multus' own configuration adds to every pod come before those that this pod asked for.
@@ -193,7 +190,6 @@ impl Running {
     }
 
     /// The full name of a network that this pod names.
-    #[must_use]
     pub(crate) fn full_name(&self, network: &str) -> String {
         full_name(&self.pod.namespace, network)
     }

@@ -56,7 +56,6 @@ struct SeenOrphan {
 
 impl Sightings {
     /// For how long this owner's record has been seen as an orphan for this reason.
-    #[must_use]
     pub(crate) fn seen_for(&self, holder: &Holder, reason: Free) -> Duration {
         self.of(holder, reason).and_then(|seen| seen.age).unwrap_or_default()
     }

@@ -103,7 +103,6 @@ impl Graces {
     };
 
     /// The longest grace.
-    #[must_use]
     pub(crate) fn longest(&self) -> Duration {
         let Graces { gone, ready, unknown_node, finished, unlabelled, machine: _ } = *self;
         gone.max(ready).max(unknown_node).max(finished).max(unlabelled.unwrap_or_default())
@@ -199,7 +198,6 @@ fn pod_reason(record: &OwnerFacts, pods: &Pods, has_lost_its_boot: bool) -> Resu
 
 /// True if the API can be asked for a record's pod: both names are there, and Kubernetes could have given them. They
 /// come from any caller of the plugin, and must not lead to another path of the API.
-#[must_use]
 pub(crate) fn is_named(pod: &record::Pod) -> bool {
     let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');
     let is_name = |name: &str| {

@@ -44,7 +44,6 @@ impl Pods {
     }
 
     /// True if any record belongs to a claim.
-    #[must_use]
     pub(crate) fn wants_claims(&self) -> bool {
         !self.wanted_claims.is_empty()
     }
@@ -62,7 +61,6 @@ impl Pods {
     }
 
     /// True if the claim with this UID exists; none if nobody can say.
-    #[must_use]
     pub(crate) fn has_claim(&self, uid: &str) -> Option<bool> {
         self.knows_all_claims.then(|| self.claims.contains(uid))
     }
@@ -84,7 +82,6 @@ impl Pods {
     }
 
     /// True if the pod with this UID in the API may have running containers.
-    #[must_use]
     pub(crate) fn is_active(&self, uid: &str) -> bool {
         self.by_uid.get(uid) == Some(&Phase::Active)
     }
@@ -97,7 +94,6 @@ impl Pods {
 
     /// The phase of a record's pod; none if the pod does not exist. The name counts only if the record has no UID:
     /// another pod may have the same name.
-    #[must_use]
     pub(crate) fn phase(&self, pod: &record::Pod) -> Option<Phase> {
         match &pod.uid {
             None => self.by_name.get(&name_key(&pod.namespace, &pod.name)).copied(),
@@ -140,7 +136,6 @@ impl Nodes {
     }
 
     /// The number of present nodes.
-    #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.present.len()
     }
@@ -151,27 +146,23 @@ impl Nodes {
     }
 
     /// True if a node of this name exists.
-    #[must_use]
     pub(crate) fn knows(&self, node: &str) -> bool {
         self.present.contains_key(node)
     }
 
     /// True if a node of this name exists, or is known to have existed. Any other node may belong to another cluster.
-    #[must_use]
     pub(crate) fn has_known(&self, node: &str) -> bool {
         self.knows(node) || self.remembered.contains(node)
     }
 
     /// True if a node exists, is not Ready, and may still run containers. A node that does not exist says nothing about
     /// its containers: only the pods count then.
-    #[must_use]
     pub(crate) fn is_cut_off(&self, node: &str) -> bool {
         self.present.get(node).is_some_and(|node| !node.ready && !is_off(node))
     }
 
     /// True if nothing of this boot can still run on a node, because the node is known to be in another boot, or is
     /// off.
-    #[must_use]
     pub(crate) fn has_lost(&self, node: &str, boot: Option<&str>) -> bool {
         let Some(node) = self.present.get(node) else { return false };
         let runs_another = boot.is_some_and(|boot| !node.boot.is_empty() && node.boot != boot);
@@ -179,7 +170,6 @@ impl Nodes {
     }
 
     /// True if a node works and may have a container of this boot. Then its runtime must still call DEL.
-    #[must_use]
     pub(crate) fn owes_del(&self, node: &str, boot: Option<&str>) -> bool {
         self.present.get(node).is_some_and(|node| node.ready) && !self.has_lost(node, boot)
     }

@@ -29,7 +29,6 @@ pub enum Looked {
 
 impl Audit {
     /// Judges the keys that were taken.
-    #[must_use]
     pub(crate) fn finish(mut self) -> Looked {
         if let Look::First(claims) = &mut self.look {
             let suspects = std::mem::take(claims).suspects();

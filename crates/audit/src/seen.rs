@@ -120,7 +120,6 @@ impl Audit {
     }
 
     /// Begins an audit that leaves owners and holders aside. Only the addresses that `orphans` hold are counted.
-    #[must_use]
     pub(crate) fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
         Self { look: Look::Bits, orphans, ..Self::new(keys) }
     }

@@ -80,7 +80,6 @@ pub(crate) enum Scheme {
 
 impl Endpoint {
     /// Reads `http://host:port`, `https://host:port`, or `host:port` with the default scheme.
-    #[must_use]
     pub(crate) fn parse(text: &str, default: Scheme) -> Option<Self> {
         let (scheme, rest) = match text.split_once("://") {
             None => (default, text),

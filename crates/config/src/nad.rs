@@ -125,7 +125,6 @@ pub(crate) struct AlmostMetes {
 }
 
 /// The objects in the configuration of a network that look as if metes were meant.
-#[must_use]
 pub(crate) fn almost_metes(config: &Json) -> Vec<AlmostMetes> {
     let mut found = Vec::new();
     find_almost(config, "", String::new(), &mut found);

@@ -142,7 +142,6 @@ impl Issue {
     }
 
     /// A text that should be JSON.
-    #[must_use]
     pub(crate) fn not_json(error: &serde_json::Error) -> Self {
         let at = Some((error.line(), error.column()));
         Self {

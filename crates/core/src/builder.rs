@@ -73,13 +73,11 @@ impl<'a> Builder<'a> {
     }
 
     /// The number of its compares.
-    #[must_use]
     pub(crate) fn compares(&self) -> usize {
         self.txn.compares.len()
     }
 
     /// True if it does nothing yet.
-    #[must_use]
     pub(crate) fn is_idle(&self) -> bool {
         self.txn.then.is_empty()
     }

@@ -27,7 +27,6 @@ pub enum Fence {
 
 impl Fence {
     /// The lease on which the commit may put keys that end by themselves.
-    #[must_use]
     pub(crate) fn lease(&self) -> Option<LeaseId> {
         match self {
             Fence::Ticket(ticket) => Some(ticket.tombstones),

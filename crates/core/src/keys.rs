@@ -62,7 +62,6 @@ impl Scope {
 
     /// The queue of a pool. Its first range counts, whatever state that has: so the queue stays when ranges are opened
     /// and closed.
-    #[must_use]
     pub(crate) fn of_pool(pool: &PoolDefinition, start: Option<Page>) -> Self {
         let Some(PoolRange { range, .. }) = pool.ranges.first() else { return Self::of(&[], start) };
         let (first, last) = range.bounds();

@@ -109,7 +109,6 @@ pub(crate) enum Emptiness {
 }
 
 /// Judges a prefix whose meta was read.
-#[must_use]
 pub(crate) fn emptiness(keys: &Keys, seen: &Snapshot) -> Emptiness {
     let meta = keys.meta();
     if seen.entry(&meta).is_some() {

@@ -98,7 +98,6 @@ impl TicketRecord {
 
     /// The ticket of an ADD. Without a request if another run cannot decide it: it asks for one address by name, which
     /// has errors of its own, or it is too large.
-    #[must_use]
     pub(crate) fn asking(ask: &Ask, epoch: u64) -> Self {
         let bare = Self::of(ask.owner.clone());
         let names_one = |ranges: &RangesWanted| {
@@ -130,7 +129,6 @@ impl TicketRecord {
     }
 
     /// The ticket of a DEL that began at `start`, and whose tombstone goes on `lease`. `record` is what it has read.
-    #[must_use]
     pub(crate) fn freeing(
         owner: &Owner,
         start: &RunStart,
@@ -161,7 +159,6 @@ impl TicketRecord {
     }
 
     /// What the run asks for; none if only the run itself can decide.
-    #[must_use]
     pub(crate) fn asked(self) -> Option<Asked> {
         if let Some(free) = self.free {
             let request: FreeRequest = serde_json::from_value(free).ok()?;

@@ -70,7 +70,6 @@ impl Snapshot {
     }
 
     /// The keys that are assumed not to exist.
-    #[must_use]
     pub(crate) fn assumed_absent(&self) -> &[Bytes] {
         &self.assumed_absent
     }

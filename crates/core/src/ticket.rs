@@ -38,7 +38,6 @@ impl Ticket {
     }
 
     /// The transaction that removes the tail if it names the ticket of this key: then nobody waits.
-    #[must_use]
     pub(crate) fn end_of_queue(&self, ticket: &[u8]) -> Txn {
         let names_it = Compare::Value(self.tail.clone(), tail_value(ticket).to_vec());
         let then = vec![Op::Delete(self.tail.clone())];
@@ -46,7 +45,6 @@ impl Ticket {
     }
 
     /// The operation that shows those who wait that the queue moves.
-    #[must_use]
     pub(crate) fn moves_queue(&self) -> Op {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }

@@ -142,7 +142,6 @@ impl Txn {
     }
 
     /// The same with room for what the driver adds to a commit: the node's own key.
-    #[must_use]
     pub(crate) fn fits_with_own_key(&self) -> bool {
         self.bytes() <= limits::REQUEST_BYTES && self.fits_into(limits::TXN_OPS - OWN_KEY_OPS)
     }

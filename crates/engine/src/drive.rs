@@ -244,7 +244,6 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// The epoch since when the store is suspect in which this run has freed all the same.
-    #[must_use]
     pub(crate) fn suspect(&self) -> Option<u64> {
         self.suspect
     }

@@ -89,14 +89,12 @@ pub fn pass(point: &str) {
 }
 
 /// A request by that name begins.
-#[must_use]
 pub(crate) fn visit(name: &str) -> Visit {
     Visit { name: name.to_owned(), number: count(name) }
 }
 
 /// Notes a new lease, and returns its life: `ttl`, but for leases of runs and tombstones no more than
 /// `METES_FAIL_LEASE`.
-#[must_use]
 pub(crate) fn lease(id: i64, ttl: Duration) -> Duration {
     note(&format!("lease {id}"));
     let is_of_a_run = [limits::LEASE_TTL, limits::TOMBSTONE_TTL].contains(&ttl);
@@ -105,7 +103,6 @@ pub(crate) fn lease(id: i64, ttl: Duration) -> Duration {
 
 impl Visit {
     /// True if there is an action at this boundary.
-    #[must_use]
     pub(crate) fn is_marked(&self, boundary: Boundary) -> bool {
         plan().actions.contains_key(&self.point(boundary.name()))
     }

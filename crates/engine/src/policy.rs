@@ -125,7 +125,6 @@ impl Policy<'_> {
     }
 
     /// A free, which may put a tombstone.
-    #[must_use]
     pub(crate) fn free(puts_tombstone: bool, until: Instant) -> Self {
         let used = if puts_tombstone { LeaseUse::Always } else { LeaseUse::ForTicket };
         let mut policy = Self::of(FencePolicy::Nothing, used, until);

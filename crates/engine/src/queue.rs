@@ -62,13 +62,11 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 
     /// Its scope.
-    #[must_use]
     pub(crate) fn scope(&self) -> &Scope {
         self.scope
     }
 
     /// The session of its requests.
-    #[must_use]
     pub(crate) fn session(&self) -> Session<'a, K> {
         self.session
     }

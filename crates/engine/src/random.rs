@@ -41,7 +41,6 @@ pub fn random_below(bound: u64) -> u64 {
 }
 
 /// A positive number, as etcd wants it for a lease.
-#[must_use]
 pub(crate) fn random_positive() -> i64 {
     ((random() >> 1) as i64).max(1)
 }

@@ -41,7 +41,6 @@ pub struct Certificate {
 
 impl Certificate {
     /// Reads a certificate in DER; none if the bytes are none, or if it has no such times.
-    #[must_use]
     pub(crate) fn parse(der: &[u8]) -> Option<Self> {
         let mut parts = Parts::of(der)?;
         let [not_before, not_after] = [parts.validity.next()?, parts.validity.next()?].map(seconds);

@@ -61,7 +61,6 @@ pub struct Hints {
 
 impl Hints {
     /// The lease for an ADD that begins at `start`. What is left of it is longer than any run may last.
-    #[must_use]
     pub(crate) fn lease_for(&self, start: &RunStart) -> Option<NodeLease> {
         self.lease.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
     }

@@ -30,7 +30,6 @@ pub struct NamesFile {
 
 impl NamesFile {
     /// The names in a node's folder.
-    #[must_use]
     pub(crate) fn new(folder: &Path, identity: &Identity) -> Self {
         let Identity { node, cluster, .. } = identity.clone();
         let reader = Reader::new(Whose::new(&Identity { cluster: None, ..identity.clone() }));
@@ -63,7 +62,6 @@ impl NamesFile {
     }
 
     /// True if the machine has been in this cluster.
-    #[must_use]
     pub(crate) fn has_been_in(&self, cluster: Option<&ClusterName>) -> bool {
         self.read().iter().any(|name| name.cluster.as_ref() == cluster)
     }

@@ -51,7 +51,6 @@ impl Identity {
 
 /// What tells this machine from others: a digest of its machine id, which itself is secret. A machine without one gets
 /// an id that is made once and kept in `folder`. Empty if that fails.
-#[must_use]
 pub(crate) fn machine(folder: &Path) -> String {
     if let Some(Machine { digest, .. }) = known_machine(folder) {
         return digest;

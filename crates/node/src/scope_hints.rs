@@ -38,7 +38,6 @@ pub(crate) struct Miss {
 
 impl ScopeHints {
     /// True if a run that begins at `start` sends its commit first.
-    #[must_use]
     pub(crate) fn serves(&self, start: &RunStart) -> bool {
         let is_over = |miss: &Miss| {
             // Another run may have missed since this one began.
@@ -51,7 +50,6 @@ impl ScopeHints {
     /// What a run leaves behind beside what is kept already: runs of other ranges that lie in the same page have left
     /// cursors and further pages. If that is too much, its own stay alone. Where others change the same pages all the
     /// time, its node tries less and less often.
-    #[must_use]
     pub(crate) fn left(mut self, keys: Snapshot, first: FirstRequest, now: RunStart) -> Self {
         lay_over(&mut self.keys, &keys, |_| true);
         let keys = if kept_bytes(&self.keys) <= limits::SCOPE_HINTS_BYTES { self.keys } else { keys };

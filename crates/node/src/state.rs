@@ -51,7 +51,6 @@ impl NodeState {
     }
 
     /// A node with the state that these settings name.
-    #[must_use]
     pub(crate) fn at(identity: Identity, settings: &Settings) -> Self {
         let all = match settings.rule {
             Rule::HostFile => Some(PathBuf::from(&settings.spool_dir)),

@@ -40,7 +40,6 @@ pub enum AdoptionError {
 
 impl AdoptionError {
     /// True if it ended before it had looked at everything.
-    #[must_use]
     pub(crate) fn is_abort(&self) -> bool {
         matches!(self, AdoptionError::Run(_) | AdoptionError::NoDefinitions(_) | AdoptionError::Changed(_))
     }

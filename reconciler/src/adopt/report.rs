@@ -98,7 +98,6 @@ pub(crate) enum ConflictKind {
 
 impl AdoptionReport {
     /// An adoption that has done nothing yet.
-    #[must_use]
     pub(crate) fn new(cluster: &str, dry_run: bool) -> Self {
         Self { cluster: cluster.to_owned(), dry_run, ..Self::default() }
     }
@@ -117,7 +116,6 @@ impl AdoptionReport {
     }
 
     /// As one JSON object; `error` says why the store is not in service.
-    #[must_use]
     pub(crate) fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         let replaced: Vec<&Owner> = self.adopted.iter().flat_map(|adopted| &adopted.replaced).collect();
         told(json!({

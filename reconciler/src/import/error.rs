@@ -60,7 +60,6 @@ pub enum ImportError {
 
 impl ImportError {
     /// True if it ended before it had looked at everything.
-    #[must_use]
     pub(crate) fn is_abort(&self) -> bool {
         !matches!(self, ImportError::Incomplete { .. })
     }

@@ -23,7 +23,6 @@ pub struct PodRef {
 
 impl PodRef {
     /// Reads `namespace/name`.
-    #[must_use]
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (namespace, name) = text.split_once('/')?;
         let is_whole = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
@@ -56,7 +55,6 @@ pub struct PodFacts {
 
 impl PodFacts {
     /// Keeps what is needed of a pod.
-    #[must_use]
     pub(crate) fn of(pod: Running, phase: Phase) -> Self {
         let named = |interfaces: &Vec<Interface>| pod.named(interfaces);
         let interfaces = pod.interfaces.as_ref().map(|told| told.as_ref().map(named).map_err(String::clone));

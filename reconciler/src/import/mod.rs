@@ -66,7 +66,6 @@ pub(crate) enum ImportStep {
 
 impl ImportStep {
     /// The flag without its hyphens.
-    #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
             ImportStep::Begin => "begin",

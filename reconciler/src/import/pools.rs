@@ -171,7 +171,6 @@ fn one_network<'a>(
 
 /// The network and the address in the name of a reservation of overlapping ranges. `prefixes` are those of all
 /// configurations, longest first.
-#[must_use]
 pub(crate) fn reservation(name: &str, prefixes: &[String]) -> Option<(NetworkName, Addr)> {
     if let Some(address) = unhyphened(name) {
         return Some((NetworkName::default(), address));

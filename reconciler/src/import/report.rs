@@ -98,7 +98,6 @@ pub(crate) struct Unusable {
 
 impl ImportReport {
     /// An import that has done nothing yet.
-    #[must_use]
     pub(crate) fn new(cluster: &str, step: ImportStep, dry_run: bool) -> Self {
         Self {
             cluster: cluster.to_owned(),
@@ -120,7 +119,6 @@ impl ImportReport {
     }
 
     /// The number of addresses of pods that may run and that could not be taken over.
-    #[must_use]
     pub(crate) fn failures(&self) -> usize {
         self.refused.iter().filter(|one| one.is_running).count()
     }
@@ -132,7 +130,6 @@ impl ImportReport {
     }
 
     /// As one JSON object; `error` says why the import did not do all that it should.
-    #[must_use]
     pub(crate) fn to_json(&self, error: Option<&dyn fmt::Display>) -> Value {
         told(json!({
             "cluster": self.cluster,

@@ -51,13 +51,11 @@ impl Admission {
     }
 
     /// True if it may be written.
-    #[must_use]
     pub(crate) fn is_allowed(&self) -> bool {
         self.refusals.is_empty()
     }
 
     /// The answer for the API server.
-    #[must_use]
     pub(crate) fn to_json(&self) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": self.is_allowed()});
         if !self.is_allowed() {

@@ -43,7 +43,6 @@ pub fn parse_cidr(text: &str, zeros: Zeros) -> Option<IpNetwork> {
 }
 
 /// A prefix, or one address as a prefix of full length. Host bits are cut off.
-#[must_use]
 pub(crate) fn parse_prefix(text: &str, zeros: Zeros) -> Option<IpNetwork> {
     let whole = match text.split_once('/') {
         Some(_) => parse_cidr(text, zeros)?,
@@ -53,13 +52,11 @@ pub(crate) fn parse_prefix(text: &str, zeros: Zeros) -> Option<IpNetwork> {
 }
 
 /// The same prefix without host bits.
-#[must_use]
 pub(crate) fn masked(network: IpNetwork) -> IpNetwork {
     IpNetwork::new(network.network(), network.prefix()).expect("the prefix length was valid before")
 }
 
 /// The address after this one, in its own family.
-#[must_use]
 pub(crate) fn next(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).wrapping_add(1).into()),
@@ -68,7 +65,6 @@ pub(crate) fn next(ip: IpAddr) -> IpAddr {
 }
 
 /// The address before this one, in its own family.
-#[must_use]
 pub(crate) fn previous(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) => IpAddr::V4(u32::from(v4).wrapping_sub(1).into()),

@@ -88,13 +88,11 @@ impl Error {
     }
 
     /// Code 1.
-    #[must_use]
     pub(crate) fn incompatible_version(msg: impl Into<String>) -> Self {
         Self::new(Code::IncompatibleVersion, msg)
     }
 
     /// Code 4.
-    #[must_use]
     pub(crate) fn environment(msg: impl Into<String>) -> Self {
         Self::new(Code::Environment, msg)
     }
@@ -106,7 +104,6 @@ impl Error {
     }
 
     /// Code 6.
-    #[must_use]
     pub(crate) fn decode(msg: impl Into<String>) -> Self {
         Self::new(Code::Decode, msg)
     }

@@ -70,7 +70,6 @@ impl Json {
     }
 
     /// The kind of the value, in words.
-    #[must_use]
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Json::Null => "null",
@@ -84,7 +83,6 @@ impl Json {
 }
 
 /// The value of the last pair whose key is `key` without regard to ASCII case.
-#[must_use]
 pub(crate) fn last_of<'a>(pairs: &'a [(String, Json)], key: &str) -> Option<&'a Json> {
     pairs.iter().rev().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, value)| value)
 }

@@ -32,19 +32,16 @@ impl<'a> Section<'a> {
     }
 
     /// The pairs, in the order written.
-    #[must_use]
     pub(crate) fn pairs(&self) -> &'a [(String, Json)] {
         self.pairs
     }
 
     /// The key with its place in the document.
-    #[must_use]
     pub(crate) fn at(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
     /// The value of a key, unless it is null.
-    #[must_use]
     pub(crate) fn get(&self, key: &str) -> Option<&'a Json> {
         json::last_of(self.pairs, key).filter(|value| **value != Json::Null)
     }
@@ -168,13 +165,11 @@ impl<'a> Section<'a> {
     }
 
     /// The error for a key whose value is not the expected one.
-    #[must_use]
     pub(crate) fn invalid(&self, key: &str, expected: &str) -> Error {
         self.invalid_value(key, expected, self.get(key).unwrap_or(&Json::Null))
     }
 
     /// The error for a value, found at `key`, that is not the expected one.
-    #[must_use]
     pub(crate) fn invalid_value(&self, key: &str, expected: &str, found: &Json) -> Error {
         let found = match self.shows {
             Shows::Kinds => found.kind().to_owned(),

@@ -90,7 +90,6 @@ impl Ask {
     }
 
     /// The meta of a store that this ADD is the first to write to.
-    #[must_use]
     pub(crate) fn first_meta(&self) -> Meta {
         Meta::first(self.stamp.store_id.clone())
     }

@@ -122,7 +122,6 @@ impl Summary {
     }
 
     /// The last page below this summary.
-    #[must_use]
     pub(crate) fn last_page(self) -> Page {
         Page(self.0 << (SUMMARY_SHIFT - PAGE_SHIFT) | (PAGE_ADDRESSES as u128 - 1))
     }

@@ -43,7 +43,6 @@ impl AskedRanges {
     }
 
     /// The record as it is stored; none if it has no range, or too many to be kept.
-    #[must_use]
     pub(crate) fn encode_to_keep(&self) -> Option<Vec<u8>> {
         if !(1..=ASKED_RANGES_MAX).contains(&self.ranges().count()) {
             return None;
@@ -52,7 +51,6 @@ impl AskedRanges {
     }
 
     /// The bytes that tell it from the records of other configurations. Each ADD works them out, so they are no JSON.
-    #[must_use]
     pub(crate) fn identity(&self) -> Vec<u8> {
         let Self { v: _, cluster, cni_network, sets, asked_at: _ } = self;
         let mut bytes = Vec::new();
@@ -71,7 +69,6 @@ impl AskedRanges {
     }
 
     /// True if a range of it has addresses that one of the other has.
-    #[must_use]
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let meets = |one: &Range, two: &Range| {
             one.network() == two.network() && one.first() <= two.last() && two.first() <= one.last()

@@ -48,7 +48,6 @@ crate::named_enum! {
 
 impl Order {
     /// True if the last address that was handed out is kept in a cursor.
-    #[must_use]
     pub(crate) fn uses_cursor(self) -> bool {
         match self {
             Order::Lowest => false,
@@ -57,7 +56,6 @@ impl Order {
     }
 
     /// True if each node starts at a page of its own.
-    #[must_use]
     pub(crate) fn starts_per_node(self) -> bool {
         match self {
             Order::Lowest | Order::Next => false,

@@ -23,7 +23,6 @@ impl CooldownTime {
     }
 
     /// In seconds.
-    #[must_use]
     pub(crate) fn seconds(self) -> u32 {
         self.0
     }

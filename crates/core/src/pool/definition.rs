@@ -167,7 +167,6 @@ impl RangeState {
 
 impl PoolDefinition {
     /// Its rules about cooling.
-    #[must_use]
     pub(crate) fn cooldown(&self) -> Cooldown {
         Cooldown { time: self.cooldown, when_full: self.cooldown_when_full }
     }

@@ -27,7 +27,6 @@ pub struct PoolDns {
 
 impl PoolDns {
     /// True if it adds nothing.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -32,7 +32,6 @@ impl AskedSeen {
     /// True if this is asked for instead of `other`: by the same CNI network, with ranges that overlap. Besides, nobody
     /// has asked for the other one since this one was made, or for `quiet` before this one was last asked for. Where
     /// nothing overlaps, the two may be for different nodes or namespaces.
-    #[must_use]
     pub(crate) fn came_after(&self, other: &Self, quiet: Duration) -> bool {
         let (new, old) = (&self.asked, &other.asked);
         new.cni_network == old.cni_network

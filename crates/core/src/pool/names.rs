@@ -262,7 +262,6 @@ checked_name!(
 impl NodeName {
     /// Stands where an owner has its node, for the addresses of `network` that are set aside. No host file can spell
     /// it.
-    #[must_use]
     pub(crate) fn of_holds(network: &NetworkName) -> Self {
         Self(format!("{OF_HOLDS}{network}"))
     }
@@ -326,7 +325,6 @@ impl ContainerId {
     }
 
     /// Stands for a container where this address is set aside.
-    #[must_use]
     pub(super) fn of_hold(address: Addr) -> Self {
         Self(format!("{:032x}", address.0))
     }

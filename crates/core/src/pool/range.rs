@@ -477,7 +477,6 @@ impl RangeSet {
     }
 
     /// The position of the range that [`RangeSet::covers`] finds.
-    #[must_use]
     pub(crate) fn position(&self, address: Addr) -> Option<usize> {
         let find = |fits: &dyn Fn(&Range) -> bool| self.ranges.iter().position(fits);
         find(&|range| range.standing(address) == Standing::Assignable)

@@ -340,7 +340,6 @@ impl OwnerRecord {
     }
 
     /// True if an address rests after it is freed.
-    #[must_use]
     pub(crate) fn has_cooldown(&self) -> bool {
         self.cooling().next().is_some()
     }
@@ -364,7 +363,6 @@ impl OwnerRecord {
     }
 
     /// The record as a run on this machine writes it.
-    #[must_use]
     pub(crate) fn on_machine(self, machine: &str) -> Self {
         Self { machine: machine.to_owned(), ..self }
     }
@@ -723,7 +721,6 @@ pub trait Record: Serialize + DeserializeOwned {
     const KIND: &'static str;
 
     /// The bytes to store.
-    #[must_use]
     fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("records have only string keys")
     }

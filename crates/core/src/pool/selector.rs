@@ -58,7 +58,6 @@ pub struct Facts<'a> {
 
 impl Selector {
     /// The first fact that no pattern matches, in words for people; none if an asker with these facts is meant.
-    #[must_use]
     pub(crate) fn mismatch(&self, facts: Facts<'_>) -> Option<String> {
         let of = [
             ("cluster", &self.clusters, facts.cluster),

@@ -58,7 +58,6 @@ impl View {
     }
 
     /// True if an address has a reservation; none if that is not known.
-    #[must_use]
     pub(crate) fn held(&self, network: &NetworkName, address: Addr) -> Option<bool> {
         self.known(network)?.held.get(&address).copied()
     }

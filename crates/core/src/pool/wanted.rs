@@ -136,7 +136,6 @@ impl PoolElement {
     }
 
     /// True if there is another pool after the one that is used now.
-    #[must_use]
     pub(crate) fn has_next(&self) -> bool {
         self.at + 1 < self.names.len()
     }
@@ -165,7 +164,6 @@ impl PoolsWanted {
 
     /// True if somebody else may decide for it: each element has a pool or is `auto`, there are no more than a
     /// configuration may name, and no address is asked for.
-    #[must_use]
     pub(crate) fn is_servable(&self) -> bool {
         let is_sound = |element: &PoolElement| match element.auto {
             true => element.names.is_empty() && element.at < POOLS_MAX,
