@@ -27,7 +27,6 @@ const TOGETHER: usize = 100;
 pub(crate) struct Census {
     /// The owners, in the order of their keys.
     pub(crate) holders: Vec<Holder>,
-    /// The revision.
     pub(crate) revision: i64,
     /// The addresses that they hold, for whichever pods.
     pub(crate) held: HeldAddresses,

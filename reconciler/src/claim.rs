@@ -117,7 +117,6 @@ pub struct Made {
 pub struct Conflict {
     /// The address.
     pub(crate) held: Held,
-    /// Why.
     pub(crate) why: Why,
 }
 
@@ -126,9 +125,7 @@ pub struct Conflict {
 pub(crate) enum Why {
     /// Another owner.
     Holder {
-        /// The owner.
         owner: Owner,
-        /// Its record.
         record: OwnerRecord,
         /// The mod revision of its record, for [`Gone`].
         revision: i64,

@@ -54,13 +54,10 @@ impl LackingAddresses {
 /// An address that two passes in a row have seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LackingAddress {
-    /// The network.
     pub(crate) network: NetworkName,
-    /// The address.
     pub(crate) address: Addr,
     /// The pod that reports it, as `namespace/name`.
     pub(crate) pod: String,
-    /// Its UID.
     pub(crate) uid: String,
     /// True if this pass is the second one.
     pub(crate) is_new: bool,

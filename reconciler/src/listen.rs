@@ -30,11 +30,9 @@ const REQUEST_BYTES: usize = 16 << 10;
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The status.
     pub(crate) status: StatusCode,
     /// The content type.
     pub(crate) kind: &'static str,
-    /// The body.
     pub(crate) body: String,
 }
 

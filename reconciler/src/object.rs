@@ -38,7 +38,6 @@ pub(crate) struct Annotations {
     pub(crate) default_network: Option<String>,
 }
 
-/// A pod.
 #[derive(Deserialize)]
 pub(crate) struct PodObject {
     pub(crate) metadata: Metadata,

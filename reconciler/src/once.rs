@@ -112,7 +112,6 @@ fn certificates(settings: &Settings) -> BTreeMap<&'static str, u64> {
     own.into_iter().chain(authority.map(|not_after| ("ca", not_after))).collect()
 }
 
-/// Makes a pass.
 pub(crate) async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
     let mut report = PassReport::new(place.cluster.as_str(), cli.common.dry_run);

@@ -125,7 +125,6 @@ type Due = (Holder, Orphan);
 /// The result of judging all owners.
 struct Orphans {
     due: Vec<Due>,
-    /// All of them.
     owners: BTreeSet<Owner>,
     /// The reason why none of them may be freed, if there are suspiciously many.
     brake: Option<PassError>,

@@ -39,7 +39,6 @@ pub struct PassReport {
     pub(crate) holds: HoldCounts,
     /// The addresses that running pods use and the store lacks.
     pub lacking: LackingAddresses,
-    /// The repairs.
     pub(crate) repaired: Repaired,
     /// The number of stray bits.
     pub(crate) stray_bits: usize,
@@ -64,9 +63,7 @@ pub(crate) struct PassScan {
     pub(crate) owners: usize,
     /// Reservations, of every cluster.
     pub(crate) addresses: usize,
-    /// Pods.
     pub(crate) pods: usize,
-    /// Nodes.
     pub(crate) nodes: usize,
 }
 
@@ -75,7 +72,6 @@ pub(crate) struct PassScan {
 pub(crate) struct FreedOwner {
     /// The owner and its record.
     pub(crate) holder: Holder,
-    /// The reason.
     pub(crate) reason: Free,
     /// The addresses that it held.
     pub(crate) held: Vec<Held>,

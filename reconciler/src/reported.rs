@@ -19,16 +19,13 @@ const AT_MOST: usize = 20_000;
 /// An address that a pod reports, and that is not held for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unheld {
-    /// The network.
     pub(crate) network: NetworkName,
-    /// The address.
     pub(crate) address: Addr,
     /// The pod, without its annotation.
     pub(crate) pod: Pod,
 }
 
 impl Unheld {
-    /// The address in its network.
     pub(crate) fn at(&self) -> NetworkAddress {
         (self.network.clone(), self.address)
     }

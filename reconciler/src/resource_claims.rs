@@ -12,7 +12,6 @@ use crate::object::Metadata;
 pub(crate) struct Device {
     /// The claim's namespace, its name, and its UID.
     pub(crate) claim: [String; 3],
-    /// The driver.
     pub(crate) driver: String,
     /// The configuration of CNI that the driver was given for it, if there is one.
     pub(crate) config: Option<String>,

@@ -25,7 +25,6 @@ pub(crate) struct SeenNodes {
 }
 
 impl SeenNodes {
-    /// The names of the nodes.
     pub(crate) fn names(&self) -> impl Iterator<Item = &NodeName> {
         self.names.iter()
     }

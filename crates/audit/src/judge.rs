@@ -152,7 +152,6 @@ struct ListedUnreserved<'a> {
     may_be_more: bool,
 }
 
-/// Judges one network.
 struct NetworkJudge<'a> {
     keys: &'a Keys,
     name: &'a NetworkName,

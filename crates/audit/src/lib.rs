@@ -76,11 +76,8 @@ pub struct Counts {
     pub owners: usize,
     /// Pod index entries.
     pub(crate) pods: usize,
-    /// Pages.
     pub(crate) pages: usize,
-    /// Summaries.
     pub(crate) summaries: usize,
-    /// Tombstones.
     pub(crate) tombstones: usize,
     /// Tickets of queues.
     pub(crate) tickets: usize,

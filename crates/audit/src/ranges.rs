@@ -105,7 +105,6 @@ fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) 
 /// The held and free addresses of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolCounts {
-    /// The pool.
     pub(crate) pool: PoolName,
     /// The network of its addresses.
     pub(crate) network: NetworkName,

@@ -45,7 +45,6 @@ pub struct Audit {
     pub(super) pools_are_known: bool,
     /// The ranges that configurations ask for.
     pub(super) asked: Vec<AskedSeen>,
-    /// The keys of these.
     pub(super) asked_keys: Vec<Bytes>,
     /// The addresses with a hold whose time is not over, by the keys that say it.
     pub(super) times_of_holds: BTreeSet<NetworkAddress>,

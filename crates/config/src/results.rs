@@ -6,7 +6,6 @@ use crate::cni::address::{self, Zeros, parse_cidr, parse_ip};
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Section};
 
-/// `routes`.
 pub(super) fn routes(ipam: &Section<'_>, zeros: Zeros) -> Result<Vec<Route>, Error> {
     ipam.sections("routes")?.iter().map(|section| route(section, zeros)).collect()
 }
@@ -24,7 +23,6 @@ fn route(section: &Section<'_>, zeros: Zeros) -> Result<Route, Error> {
     })
 }
 
-/// `dns`.
 pub(super) fn dns(ipam: &Section<'_>) -> Result<Dns, Error> {
     let Some(section) = ipam.section("dns")? else {
         return Ok(Dns::default());

@@ -11,9 +11,7 @@ pub(super) struct Sections<'a> {
     pub(super) ipam: Section<'a>,
     /// runtimeConfig.
     pub(super) runtime: Option<Section<'a>>,
-    /// args.
     pub(super) args: Option<Section<'a>>,
-    /// args.cni.
     pub(super) args_cni: Option<Section<'a>>,
     /// True if the main plugin takes the first address of a subnet where no gateway is configured. The plugin bridge
     /// does, with `isGateway` or `isDefaultGateway`.

@@ -28,7 +28,6 @@ pub struct IpamSettings {
     pub store: StoreKeys,
     /// The last place to look for the host file.
     pub configuration_path: Option<String>,
-    /// The log file.
     pub(crate) log_file: Option<String>,
     /// The log level, as written.
     pub(crate) log_level: Option<String>,

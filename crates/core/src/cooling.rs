@@ -47,7 +47,6 @@ impl CoolingLeases {
         self.known.get(&cooldown_s).is_none_or(|lease| lease.usable_until <= now)
     }
 
-    /// The lease for this cooldown.
     pub(crate) fn get(&self, cooldown_s: u32) -> Option<LeaseId> {
         self.known.get(&cooldown_s).map(|lease| lease.id)
     }

@@ -215,7 +215,6 @@ impl<K: Kv> FirstAddresses<'_, '_, K> {
     }
 }
 
-/// Keys from the first to the last one.
 pub(super) fn between(first: Bytes, last: Bytes) -> KeySpan {
     (first, [last, vec![0]].concat())
 }

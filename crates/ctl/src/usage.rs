@@ -102,7 +102,6 @@ impl Counted<'_> {
     }
 }
 
-/// The usage of one range.
 #[derive(Serialize)]
 struct RangeUsage<'a> {
     network: NetworkName,

@@ -510,7 +510,6 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// The lease for a ticket.
     async fn ticket_lease(&mut self) -> Result<LeaseId, Failure> {
         let lease = match self.tickets {
             TicketLease::OfCommits => return self.fence_lease().await,

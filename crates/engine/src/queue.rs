@@ -61,7 +61,6 @@ impl<'a, K: Kv> Queue<'a, K> {
         Self { session, scope }
     }
 
-    /// Its scope.
     pub(crate) fn scope(&self) -> &Scope {
         self.scope
     }

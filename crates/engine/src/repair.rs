@@ -26,9 +26,7 @@ pub struct SomeRepaired {
 /// An address that is cooling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CoolingSeen {
-    /// Its network.
     pub(crate) network: NetworkName,
-    /// The address.
     pub(crate) address: Addr,
     /// Its key, with the lease that says for how long.
     pub entry: Entry,

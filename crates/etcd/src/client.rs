@@ -51,7 +51,6 @@ pub struct Etcd {
     turns: Cell<usize>,
     /// The attempts to connect that have failed since the last that did not.
     failed: Cell<usize>,
-    /// The state of each endpoint.
     known: RefCell<Vec<EndpointState>>,
     /// The id of the etcd that this node knows, if it knows one.
     expected: Cell<Option<u64>>,
@@ -61,7 +60,6 @@ pub struct Etcd {
     client: Mutex<Option<ec::Client>>,
 }
 
-/// The state of an endpoint.
 #[derive(Debug, Clone, Default)]
 struct EndpointState {
     /// True if it has answered a request.

@@ -35,7 +35,6 @@ impl Whose {
         Self { machine, cluster }
     }
 
-    /// The cluster, in words.
     pub(super) fn cluster_words(&self) -> String {
         format!("cluster {}", self.cluster.as_ref().map_or("-", ClusterName::as_str))
     }

@@ -36,7 +36,6 @@ pub(crate) struct AdoptionReport {
 pub(crate) struct AdoptionScan {
     /// Reservations, of every cluster.
     pub(crate) addresses: usize,
-    /// Pods.
     pub(crate) pods: usize,
     /// NetworkAttachmentDefinitions.
     pub(crate) networks: usize,
@@ -47,9 +46,7 @@ pub(crate) struct AdoptionScan {
 pub(crate) struct Adopted {
     /// As `namespace/name`.
     pub(crate) pod: String,
-    /// The interface.
     pub(crate) interface: String,
-    /// The node.
     pub(crate) node: String,
     /// The addresses that were not reserved for it before.
     pub(crate) addresses: Vec<Held>,
@@ -66,7 +63,6 @@ pub(crate) struct AdoptionConflict {
     pub(crate) interface: String,
     /// The address, if the conflict is about one.
     pub(crate) address: Option<String>,
-    /// Its kind.
     pub(crate) kind: ConflictKind,
     /// The reason, in words.
     pub(crate) why: String,

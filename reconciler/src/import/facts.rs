@@ -15,9 +15,7 @@ use crate::running::{Interface, Running, Selection};
 /// The name that an entry gives to its pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef {
-    /// Its namespace.
     pub(crate) namespace: String,
-    /// Its name.
     pub(crate) name: String,
 }
 
@@ -113,7 +111,6 @@ impl HeldByPods {
 pub struct Reservation {
     /// `namespace/name`.
     pub(crate) title: String,
-    /// Its name.
     pub(crate) name: String,
     /// Its content.
     pub(crate) entry: Entry,

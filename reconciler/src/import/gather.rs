@@ -50,7 +50,6 @@ struct Gathering<'a> {
     members: BTreeMap<Owner, Member<'a>>,
     /// The pod of each address in a pool.
     in_pools: HashMap<(NetworkName, Addr), String>,
-    /// The owner for each interface of a pod.
     owners: HashMap<(PodRef, InterfaceName), Owner>,
     /// The addresses that entries give to each pod, by interface.
     given: HashMap<PodRef, Vec<(InterfaceName, NetworkName, Addr)>>,

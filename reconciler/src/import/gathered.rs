@@ -27,7 +27,6 @@ pub struct Group {
 pub struct Stale {
     /// Where it was found.
     pub at: String,
-    /// The pod.
     pub(crate) pod: String,
     /// The address, if it is known.
     pub(crate) address: Option<IpAddr>,
@@ -38,7 +37,6 @@ pub struct Stale {
 pub(crate) struct Kept {
     /// Where it was found.
     pub(crate) at: String,
-    /// The pod.
     pub(crate) pod: String,
     /// The address, if it is known.
     pub(crate) address: Option<IpAddr>,
@@ -55,7 +53,6 @@ pub struct Refused {
     pub(crate) pod: String,
     /// The address, if it is known.
     pub(crate) address: Option<IpAddr>,
-    /// Why.
     pub(crate) why: String,
     /// True if its pod may run.
     pub(crate) is_running: bool,

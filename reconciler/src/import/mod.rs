@@ -75,10 +75,8 @@ impl ImportStep {
     }
 }
 
-/// The options of an import.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ImportOptions {
-    /// The step.
     pub(crate) step: ImportStep,
     /// Wait until the definitions have been unchanged for long enough.
     pub(crate) wait: bool,
@@ -92,7 +90,6 @@ pub(crate) struct ImportOptions {
 pub struct Import<'a, K> {
     /// The store, the cluster and its Kubernetes.
     pub(crate) context: Context<'a, K, Kubernetes>,
-    /// Its options.
     pub(crate) options: ImportOptions,
     /// The result so far.
     pub(crate) report: &'a mut ImportReport,

@@ -37,7 +37,6 @@ impl fmt::Display for NadId {
 pub struct Nad {
     /// Its name.
     pub(crate) id: NadId,
-    /// Its UID.
     pub(crate) uid: String,
     /// A value that changes with every change of the definition.
     pub(crate) resource_version: String,

@@ -18,7 +18,6 @@ use super::nads::{NadId, Ranges, Use};
 pub struct Pool {
     /// `namespace/name`.
     pub(crate) title: String,
-    /// Its name.
     pub(crate) name: String,
     /// Its range, as written.
     pub(crate) range: String,
@@ -29,7 +28,6 @@ pub struct Pool {
 /// An entry of a pool, or a reservation of overlapping ranges. A field that an old whereabouts did not write is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The container.
     pub(crate) container_id: String,
     /// `namespace/name` of the pod.
     pub(crate) pod: String,

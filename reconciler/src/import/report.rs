@@ -16,7 +16,6 @@ use crate::report::{aborted_words, told};
 pub(crate) struct ImportReport {
     /// The cluster's name.
     pub(crate) cluster: String,
-    /// The step.
     pub(crate) step: ImportStep,
     /// True for a dry run, which writes nothing.
     pub(crate) dry_run: bool,
@@ -64,9 +63,7 @@ pub(crate) struct ImportScan {
 /// An interface and what was reserved for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// The owner.
     pub(crate) owner: Owner,
-    /// The pod.
     pub(crate) pod: Pod,
     /// The addresses that were not reserved for it before.
     pub(crate) held: Vec<Held>,
@@ -79,11 +76,9 @@ pub(crate) struct Taken {
 pub(crate) struct GivenUp {
     /// `namespace/name`.
     pub(crate) pod: String,
-    /// The interface.
     pub(crate) interface: String,
     /// The container that it was taken over for.
     pub(crate) container_id: String,
-    /// The address.
     pub(crate) address: IpAddr,
 }
 
@@ -92,7 +87,6 @@ pub(crate) struct GivenUp {
 pub(crate) struct Unusable {
     /// `namespace/name`.
     pub(crate) definition: String,
-    /// Why.
     pub(crate) why: String,
 }
 

@@ -20,7 +20,6 @@ const BELIEVED: Duration = Duration::from_secs(10);
 pub(crate) struct IdentityFiles {
     /// The certificate, and those between it and the authority's.
     pub(crate) cert: PathBuf,
-    /// Its key.
     pub(crate) key: PathBuf,
 }
 

@@ -18,7 +18,6 @@ pub(crate) enum Picked {
     Addresses(Picks),
     /// No address of this set is free.
     Full {
-        /// The set.
         set: usize,
     },
 }
@@ -33,7 +32,6 @@ pub(crate) struct Picks {
 }
 
 impl Picks {
-    /// All of them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &NetworkAddress> {
         self.taken.iter().chain(&self.pinned)
     }

@@ -244,7 +244,6 @@ impl Span {
         Self { first, last: Addr(first.0 | host_bits) }
     }
 
-    /// All of IPv4.
     fn of_ipv4() -> Self {
         Self { first: IpAddr::V4(Ipv4Addr::UNSPECIFIED).into(), last: IpAddr::V4(Ipv4Addr::BROADCAST).into() }
     }

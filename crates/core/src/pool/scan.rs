@@ -27,7 +27,6 @@ pub(super) enum Scan {
     Found {
         /// Position of its range in the set.
         range: usize,
-        /// The address.
         address: Addr,
     },
     /// It depends on these, which the view does not know.

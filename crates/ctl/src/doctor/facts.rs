@@ -34,7 +34,6 @@ pub(super) enum Chosen {
     UsualPlace,
 }
 
-/// The host file.
 pub(super) struct HostFileFacts {
     /// None if there is none.
     pub(super) file: Option<(PathBuf, Chosen)>,
@@ -74,7 +73,6 @@ pub(super) enum CertificateOf {
     Server,
 }
 
-/// A certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CertificateFacts {
     pub(super) of: CertificateOf,

@@ -26,7 +26,6 @@ pub(super) struct HowToChange {
 /// What is wanted of the pools that are stored; else a sentence that says why that makes no sense.
 pub(super) type Wanting<'a> = &'a dyn Fn(&StoredPools) -> Result<Vec<PoolIntent>, String>;
 
-/// One intent, judged.
 struct JudgedIntent {
     intent: PoolIntent,
     effect: PoolEffect,

@@ -60,7 +60,6 @@ pub(super) struct Judgement {
     uses: Vec<(NetworkUse, FoundAt)>,
 }
 
-/// One file.
 struct File<'t> {
     name: &'t str,
     text: &'t str,

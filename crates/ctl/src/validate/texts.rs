@@ -45,7 +45,6 @@ pub(super) enum Subject {
     Pool,
 }
 
-/// Takes a text apart.
 pub(super) fn take_apart(text: &str) -> TakenApart {
     let mut taken = TakenApart { parts: Vec::new(), unreadable: None };
     // YAML does not take every text of JSON.
@@ -121,7 +120,6 @@ impl<'t> Locator<'t> {
         Self { lines: text.lines().collect(), documents: Places::of_documents(text) }
     }
 
-    /// The place of a key of a document.
     pub(super) fn key(&self, document: usize, key: &str) -> Option<TextPlace> {
         self.documents.get(document)?.of(key)
     }
