@@ -9,6 +9,7 @@ use ipnetwork::IpNetwork;
 
 use super::etcd::EtcdConfig;
 use super::keys::{self, Findings, Level};
+use super::settings::{Rule, Settings};
 use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
@@ -66,39 +67,9 @@ pub struct Allowed {
     pub pools: BTreeSet<PoolName>,
 }
 
-/// The host file, read and checked key by key.
+/// The host file, read and checked key by key: settings of which the endpoints are still to be judged.
 #[derive(Debug, Clone)]
-pub struct HostFile {
-    /// The connection to etcd.
-    pub etcd: EtcdConfig,
-    /// The node's name.
-    pub node_name: Option<NodeName>,
-    /// The node's labels, for the pools that are for such nodes.
-    pub node_labels: NodeLabels,
-    /// The name of the cluster among those that share the prefix.
-    pub cluster: Option<ClusterName>,
-    /// The folder for the state of this node.
-    pub spool_dir: Option<String>,
-    /// The seconds by which an owner must be older than a GC to be freed by it.
-    pub gc_grace_s: Option<u64>,
-    /// The log file.
-    pub log_file: Option<String>,
-    /// The log level, as written.
-    pub log_level: Option<String>,
-    /// True if endpoints on other machines may have no TLS.
-    pub allow_plaintext: bool,
-    /// The prefixes that each network may use, and the pools that may be used; none: all.
-    pub allowed: Option<Allowed>,
-    /// True if configurations may have no ranges and addresses of their own.
-    pub pools_only: bool,
-    /// The reason why no ADD can use it: one of its keys makes it ambiguous.
-    pub unclear: Option<Error>,
-    /// True if one of these keys says where the store is, or names this node's records there: then no verb can use the
-    /// file.
-    pub is_store_unclear: bool,
-    /// One line for each unknown key, for the log.
-    pub notes: Vec<String>,
-}
+pub struct HostFile(pub(crate) Settings);
 
 /// True if a host file has this key, or one that most likely means it, or if the key says at the top level where etcd
 /// is.
@@ -137,26 +108,31 @@ impl HostFile {
         });
         // A value that is missing may stand where it is not read.
         let values = Self::values(file).map_err(|e| refused.clone().unwrap_or(e))?;
-        Ok(HostFile { unclear: refused.map(of_host_file), is_store_unclear, notes, ..values })
+        Ok(Self(Settings { unclear: refused.map(of_host_file), is_store_unclear, notes, ..values }))
     }
 
-    fn values(file: &Section<'_>) -> Result<HostFile, Error> {
-        Ok(HostFile {
-            etcd: EtcdConfig::read(file)?,
+    fn values(file: &Section<'_>) -> Result<Settings, Error> {
+        let defaults = Settings::defaults(EtcdConfig::read(file)?);
+        Ok(Settings {
             node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
             node_labels: node_labels(file)?,
             cluster: file.parsed("cluster", ClusterName::EXPECTED, |text| text.parse().ok())?,
-            spool_dir: path(file, "spool_dir")?,
-            gc_grace_s: gc_grace_s(file)?,
+            spool_dir: path(file, "spool_dir")?.unwrap_or(defaults.spool_dir),
+            gc_grace_s: gc_grace_s(file)?.unwrap_or(defaults.gc_grace_s),
             log_file: path(file, "log_file")?,
             log_level: file.text("log_level")?.map(str::to_owned),
             allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
             allowed: file.section("allowed")?.map(|allowed| read_allowed(&allowed)).transpose()?,
             pools_only: file.flag("pools_only")?.unwrap_or(false),
-            unclear: None,
-            is_store_unclear: false,
-            notes: Vec::new(),
+            rule: Rule::HostFile,
+            ..defaults
         })
+    }
+
+    /// The same file with the leave for endpoints without TLS.
+    #[must_use]
+    pub fn lenient(self) -> Self {
+        Self(Settings { allow_plaintext: true, ..self.0 })
     }
 }
 

@@ -68,7 +68,7 @@ pub struct Settings {
     pub node_name: Option<NodeName>,
     /// The node's labels, for the pools that are for such nodes.
     pub node_labels: NodeLabels,
-    /// The cluster's name, if the host file gives one.
+    /// The name of the cluster among those that share the prefix, if the host file gives one.
     pub cluster: Option<ClusterName>,
     /// The folder for the state of this node.
     pub spool_dir: String,
@@ -86,7 +86,8 @@ pub struct Settings {
     pub pools_only: bool,
     /// The reason why no ADD can use the host file: one of its keys makes it ambiguous.
     pub unclear: Option<Error>,
-    /// True if one of these keys says where the store is, or names this node's records there.
+    /// True if one of these keys says where the store is, or names this node's records there: then no verb can use the
+    /// file.
     pub is_store_unclear: bool,
     /// One line for each key of the host file that has no effect, for the log.
     pub notes: Vec<String>,
@@ -121,25 +122,7 @@ impl Settings {
     ///
     /// # Errors
     /// Code 7 if an endpoint on another machine has no TLS and the file does not allow that.
-    pub fn from_host(file: HostFile) -> Result<Settings, Error> {
-        let defaults = Self::defaults(file.etcd);
-        let settings = Settings {
-            node_name: file.node_name,
-            node_labels: file.node_labels,
-            cluster: file.cluster,
-            spool_dir: file.spool_dir.unwrap_or(defaults.spool_dir),
-            gc_grace_s: file.gc_grace_s.unwrap_or(defaults.gc_grace_s),
-            log_file: file.log_file,
-            log_level: file.log_level,
-            allow_plaintext: file.allow_plaintext,
-            allowed: file.allowed,
-            pools_only: file.pools_only,
-            unclear: file.unclear,
-            is_store_unclear: file.is_store_unclear,
-            notes: file.notes,
-            rule: Rule::HostFile,
-            ..defaults
-        };
+    pub fn from_host(HostFile(settings): HostFile) -> Result<Settings, Error> {
         // The leave may stand where it has no effect.
         settings.check_plaintext().map_err(|e| match &settings.unclear {
             Some(unclear) => e.with_details(&unclear.msg),
@@ -235,7 +218,7 @@ impl Settings {
         self.endpoints.iter().map(Endpoint::url).collect()
     }
 
-    fn defaults(etcd: EtcdConfig) -> Settings {
+    pub(crate) fn defaults(etcd: EtcdConfig) -> Settings {
         Settings {
             endpoints: etcd.endpoints,
             prefix: etcd.prefix,

@@ -17,9 +17,7 @@ pub(crate) enum Picked {
     /// These addresses are free.
     Addresses(Picks),
     /// No address of this set is free.
-    Full {
-        set: usize,
-    },
+    Full { set: usize },
 }
 
 /// The addresses that an ADD is to reserve.

@@ -58,7 +58,7 @@ fn settings(host: Option<HostFile>, endpoints: &[String]) -> (Option<Settings>, 
         Some(host) => Settings::from_host(host),
         None => Settings::from_network(&Default::default()),
     };
-    let lenient = host.clone().map(|host| HostFile { allow_plaintext: true, ..host });
+    let lenient = host.clone().map(HostFile::lenient);
     let used = of(host).and_then(|mut settings| settings.use_endpoints(endpoints).map(|()| settings));
     match used {
         Ok(settings) => (Some(settings), None),
