@@ -142,7 +142,7 @@ impl Asked<'_> {
             HostFile::parse(br#"{"allowed":{"default":["10.0.0.0/8"]}}"#).and_then(Settings::from_host);
         let settings = settings.expect("a host file");
         let listed = Definitions::list(self.api, &settings, &Pools::default()).await;
-        let count = listed.as_ref().map_or(0, Definitions::len);
+        let count = listed.as_ref().map_or(0, Definitions::count);
         let Some(items) = self.items(listed.map(|_| ())) else { return };
         assert!(count <= items.len() && (count > 0 || items.is_empty()));
     }

@@ -32,7 +32,7 @@ pub(super) fn verdict(data: &[u8]) {
     };
     let holders = dice.some(6, holder);
     let pods = truth.listed(&holders);
-    assert_eq!(pods.len(), truth.pods.len());
+    assert_eq!(pods.count(), truth.pods.len());
     let mut nodes = Nodes::default();
     truth.nodes.iter().cloned().for_each(|node| nodes.see(node));
     truth.remembered.iter().for_each(|node| nodes.remember((*node).to_owned()));

@@ -79,9 +79,6 @@ impl Census {
     }
 
     /// Finds out which owners of a boot that has ended were replaced by a newer sandbox of their pod.
-    ///
-    /// # Errors
-    /// [`Failure`]
     pub(crate) async fn find_replaced<K: Kv>(
         &mut self,
         session: Session<'_, K>,

@@ -115,7 +115,6 @@ pub struct Made {
 /// An address that cannot be claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The address.
     pub(crate) held: Held,
     pub(crate) why: Why,
 }
@@ -174,9 +173,6 @@ pub async fn claim<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Clai
 }
 
 /// Foresees the result of a claim. It reads without a ticket and without regard to [`Under`], and writes nothing.
-///
-/// # Errors
-/// [`ClaimError`]
 pub(crate) async fn foresee<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Claimed, ClaimError> {
     Ok(foresee_all(session, std::slice::from_ref(claim)).await?.alone())
 }

@@ -66,9 +66,6 @@ impl<'a, K: Kv, A> Context<'a, K, A> {
 }
 
 /// A record and its mod revision.
-///
-/// # Errors
-/// [`RunError`]
 pub(crate) async fn read<K: Kv, R: Record>(
     session: Session<'_, K>,
     key: &Bytes,

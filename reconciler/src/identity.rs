@@ -11,9 +11,6 @@ use crate::error::RunError;
 impl<K: Kv, A: Api> Context<'_, K, A> {
     /// Makes sure that the API is the one of the cluster that is registered under this cluster's name. If nobody is
     /// registered under it, this cluster registers, except in a dry run.
-    ///
-    /// # Errors
-    /// [`RunError`]
     pub(crate) async fn claim_name(&self) -> Result<(), RunError> {
         let found = self.api.cluster_uid().await?;
         let key = self.session.keys.cluster(self.cluster);

@@ -23,7 +23,6 @@ use crate::object::{Condition, Metadata, PodObject};
 const CONNECT: Duration = Duration::from_secs(5);
 /// The longest time for one answer.
 const ANSWER: Duration = Duration::from_secs(30);
-/// The path of the API of NetworkAttachmentDefinitions.
 const DEFINITIONS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 /// The path of the API of ResourceClaims, without a version.
 const RESOURCES: &str = "/apis/resource.k8s.io";
@@ -76,9 +75,6 @@ impl Kubernetes {
     }
 
     /// Sends a request that kube has prepared.
-    ///
-    /// # Errors
-    /// [`ApiError`]
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         asked: &str,
@@ -89,9 +85,6 @@ impl Kubernetes {
     }
 
     /// The pod of this name as it is now; none if the API answers that this very object does not exist.
-    ///
-    /// # Errors
-    /// [`ApiError`]
     pub(crate) async fn pod_object(
         &self,
         namespace: &str,
@@ -134,9 +127,6 @@ impl Kubernetes {
     }
 
     /// The path of all ResourceClaims; none if the API has none.
-    ///
-    /// # Errors
-    /// [`ApiError`]
     pub(crate) async fn claims_path(&self) -> Result<Option<String>, ApiError> {
         let group = Request::get(RESOURCES).body(Vec::new());
         let group = group.map_err(kube::core::request::Error::BuildRequest);

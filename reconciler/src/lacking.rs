@@ -82,9 +82,6 @@ pub(crate) struct Look<'a, K, A> {
 impl<K: Kv, A: Api> Look<'_, K, A> {
     /// Finds those of these addresses that the store lacks, and remembers them. The second part is an error if it could
     /// not.
-    ///
-    /// # Errors
-    /// [`RunError`]
     pub(crate) async fn find(
         &self,
         unheld: Vec<Unheld>,

@@ -65,9 +65,6 @@ impl Definitions {
     }
 
     /// Like [`Definitions::list`], for a cluster that may have no multus: then there are no definitions.
-    ///
-    /// # Errors
-    /// [`ApiError`]
     pub(crate) async fn list_if_known<A: Api>(
         api: &A,
         settings: &Settings,
@@ -81,9 +78,6 @@ impl Definitions {
 
     /// Like [`Definitions::list_if_known`], for a run that can do without: if this program may not see them, there are
     /// none either.
-    ///
-    /// # Errors
-    /// [`ApiError`]
     pub(crate) async fn list_if_shown<A: Api>(
         api: &A,
         settings: &Settings,
@@ -105,7 +99,7 @@ impl Definitions {
 
     /// The number of definitions.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 

@@ -36,9 +36,7 @@ const BRAKE: u8 = 3;
 pub(crate) struct Place {
     /// The content of the host file.
     pub(crate) settings: Settings,
-    /// The cluster's name.
     pub(crate) cluster: ClusterName,
-    /// The keys of the store.
     pub(crate) keys: Keys,
 }
 

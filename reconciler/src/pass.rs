@@ -179,8 +179,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let pods = self.pods(&census, &mut reported).await?;
         let lacking_remembered = self.find_lacking(reported.unheld, &definitions, &pods).await?;
         let (nodes, nodes_remembered) = self.nodes(&census).await?;
-        self.report.borrow_mut().scanned.pods = pods.len();
-        self.report.borrow_mut().scanned.nodes = nodes.len();
+        self.report.borrow_mut().scanned.pods = pods.count();
+        self.report.borrow_mut().scanned.nodes = nodes.count();
         self.warn_of_misnamed_nodes(&census, &pods, &nodes);
         let machines_forgotten = self.forget_machines(&census, &nodes).await?;
         census.find_replaced(session, &nodes).await?;

@@ -15,9 +15,6 @@ use metes_engine::walk::walk;
 pub type Pools = BTreeMap<PoolName, PoolDefinition>;
 
 /// Reads all pools.
-///
-/// # Errors
-/// [`Failure`]
 pub(crate) async fn read<K: Kv>(session: Session<'_, K>) -> Result<Pools, Failure> {
     let see = |pools: &mut Pools, entry: Entry| {
         if let Ok(Key::Pool(name)) = session.keys.parse(&entry.key)

@@ -133,7 +133,6 @@ impl PassReport {
         counts
     }
 
-    /// The number of freed addresses.
     pub(crate) fn addresses_freed(&self) -> usize {
         self.freed.iter().map(|freed| freed.held.len()).sum()
     }

@@ -51,7 +51,6 @@ impl<'a> Reported<'a> {
         Self { definitions, use_metes: definitions.use_metes(), held, unheld: Vec::new() }
     }
 
-    /// Takes a pod.
     pub(crate) fn see(&mut self, pod: &Pod) {
         if !self.use_metes || pod.is_in_flux {
             return;

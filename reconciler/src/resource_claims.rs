@@ -15,7 +15,6 @@ pub(crate) struct Device {
     pub(crate) driver: String,
     /// The configuration of CNI that the driver was given for it, if there is one.
     pub(crate) config: Option<String>,
-    /// The interface in the pod.
     pub(crate) interface: String,
     /// Its addresses, as written.
     pub(crate) ips: Vec<String>,

@@ -114,9 +114,6 @@ impl Running {
     }
 
     /// Passes every pod of the cluster to `see`, finished pods too.
-    ///
-    /// # Errors
-    /// [`ApiError`]
     pub(crate) async fn list_all(
         api: &Kubernetes,
         see: &mut dyn FnMut(Running, Phase),
@@ -135,9 +132,6 @@ impl Running {
     }
 
     /// The pod of this name as it is now; none if there is no such pod, or if it has finished.
-    ///
-    /// # Errors
-    /// [`ApiError`]
     pub(crate) async fn get(api: &Kubernetes, namespace: &str, name: &str) -> Result<Option<Self>, ApiError> {
         let Some(object) = api.pod_object(namespace, name).await? else { return Ok(None) };
         let is_active = Phase::of(&object.status.phase) == Phase::Active;

@@ -6,9 +6,6 @@ use crate::verdict::is_named;
 use crate::world::Pods;
 
 /// Takes the existing claims, if a record belongs to a claim and the API shows claims.
-///
-/// # Errors
-/// [`ApiError`]
 pub(crate) async fn see_claims<A: Api>(
     api: &A,
     pods: &mut Pods,
@@ -23,9 +20,6 @@ pub(crate) async fn see_claims<A: Api>(
 
 /// The owner's pod or claim as it is now, if the API can be asked for it: at most one pod, or the claims of its
 /// namespace.
-///
-/// # Errors
-/// [`ApiError`]
 pub(crate) async fn pods_now<A: Api>(api: &A, holder: &Holder) -> Result<Pods, ApiError> {
     let mut pods = Pods::for_holders(std::slice::from_ref(holder));
     let named = holder.record.as_ref().map(|record| &record.pod).filter(|pod| is_named(pod));

@@ -32,9 +32,6 @@ impl SeenNodes {
 
 impl<K: Kv> Memory<'_, K> {
     /// Reads which nodes earlier passes saw.
-    ///
-    /// # Errors
-    /// [`Failure`]
     pub(crate) async fn recall_nodes(&self) -> Result<SeenNodes, Failure> {
         let prefix = self.session.keys.seen_nodes(self.cluster);
         let see = |seen: &mut SeenNodes, entry: Entry| {

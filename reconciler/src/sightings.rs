@@ -35,9 +35,7 @@ pub(crate) fn remembered_for(grace: Duration) -> Duration {
 /// The memory of the passes of one cluster.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory<'a, K> {
-    /// The store.
     pub(crate) session: Session<'a, K>,
-    /// The cluster's name.
     pub(crate) cluster: &'a ClusterName,
 }
 
@@ -72,9 +70,6 @@ impl Sightings {
 
 impl<K: Kv> Memory<'_, K> {
     /// Reads what earlier passes saw.
-    ///
-    /// # Errors
-    /// [`Failure`]
     pub(crate) async fn recall(&self) -> Result<Sightings, Failure> {
         let prefix = self.session.keys.orphans(self.cluster);
         let see = |entries: &mut Vec<Entry>, entry| entries.push(entry);

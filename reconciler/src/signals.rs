@@ -21,7 +21,6 @@ impl Signals {
         Ok(Self { terminate, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for one.
     pub(crate) async fn asked(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -88,7 +88,7 @@ impl Pods {
 
     /// The number of pods taken. A pod that was taken again as finished counts once.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.seen
     }
 
@@ -136,7 +136,7 @@ impl Nodes {
     }
 
     /// The number of present nodes.
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.present.len()
     }
 

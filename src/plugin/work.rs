@@ -47,7 +47,6 @@ pub(super) async fn work(input: &Input, call: Call, out: &mut impl Write) -> Res
 
 /// The result of a command that succeeded.
 struct Finished {
-    /// The answer to the caller.
     answer: VerbAnswer,
     /// The reservation to give back if the caller cannot hear the answer.
     unheard: Option<Ask>,

@@ -160,7 +160,6 @@ impl Log {
 }
 
 impl Timings {
-    /// One more.
     pub(crate) fn take(&mut self, took: Duration) {
         self.took.push(took);
     }

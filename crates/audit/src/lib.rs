@@ -79,7 +79,6 @@ pub struct Counts {
     pub(crate) pages: usize,
     pub(crate) summaries: usize,
     pub(crate) tombstones: usize,
-    /// Tickets of queues.
     pub(crate) tickets: usize,
 }
 

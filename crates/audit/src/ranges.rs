@@ -106,7 +106,6 @@ fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PoolCounts {
     pub(crate) pool: PoolName,
-    /// The network of its addresses.
     pub(crate) network: NetworkName,
     /// The addresses that its open ranges give, held or not.
     pub(crate) size: u128,

@@ -31,7 +31,6 @@ const LABEL_NAME_MAX: usize = 253;
 /// The longest value of a label, in bytes.
 const LABEL_VALUE_MAX: usize = 63;
 
-/// All keys of the file.
 const KEYS: [&str; 17] = [
     "etcd",
     "node_name",

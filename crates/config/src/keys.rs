@@ -131,7 +131,6 @@ fn is_name(key: &str) -> bool {
     is_one_of(&["cluster", "node_name"], key)
 }
 
-/// The error for keys of two forms together.
 pub(super) fn two_forms(key: &str, form: &str, other: &str, other_form: &str) -> Error {
     Error::invalid_config(format!(
         "`{key}` (the form of {form}) and `{other}` (the form of {other_form}) do not go together"

@@ -36,7 +36,6 @@ pub(super) fn dns(ipam: &Section<'_>) -> Result<Dns, Error> {
     })
 }
 
-/// One address.
 pub(super) fn ip(section: &Section<'_>, key: &str, zeros: Zeros) -> Result<Option<IpAddr>, Error> {
     section.parsed(key, address::IP, |text| parse_ip(text, zeros))
 }

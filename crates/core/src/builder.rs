@@ -72,7 +72,6 @@ impl<'a> Builder<'a> {
         self.txn.compares.push(Compare::Empty(prefix));
     }
 
-    /// The number of its compares.
     pub(crate) fn compares(&self) -> usize {
         self.txn.compares.len()
     }

@@ -45,7 +45,6 @@ impl Memory {
         self.entries.keys().map(|key| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
-    /// Reads keys into a snapshot.
     #[cfg(test)]
     pub(crate) fn read(&self, keys: &[Bytes], snapshot: &mut Snapshot) {
         self.read_all(&keys.iter().cloned().map(Op::Get).collect::<Vec<_>>(), snapshot);

@@ -67,7 +67,6 @@ struct AddRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FreeRequest {
     v: u32,
-    /// The start of the DEL.
     pub(crate) start: RunStart,
     /// The machine of the DEL.
     pub(crate) machine: String,

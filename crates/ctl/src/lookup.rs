@@ -63,7 +63,6 @@ impl<K: Kv> Context<'_, K> {
         Ok(inventory.sorted())
     }
 
-    /// Reads the addresses of one network.
     pub(super) async fn of_network(&self, network: &NetworkName) -> Result<Inventory, Failure> {
         let mut inventory = Inventory::default();
         self.list(&self.session.keys.ips(network), &mut inventory).await?;

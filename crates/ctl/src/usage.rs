@@ -226,7 +226,6 @@ impl RangeUsage<'_> {
     }
 }
 
-/// The columns of usages.
 pub(super) const COLUMNS: [Column; 10] = [
     ("NETWORK", CellForm::Text),
     ("RANGE", CellForm::Whole),

@@ -82,9 +82,6 @@ pub async fn may_found<K: Kv>(session: Session<'_, K>) -> Result<(), FoundingErr
 ///
 /// It compares meta by its value: two copies of a store have the same revisions. Where the node's key is the evidence,
 /// it also compares that the key is older, so that it marks no copy in which the key is not.
-///
-/// # Errors
-/// [`Failure`]
 pub(crate) async fn accuse<K: Kv>(
     session: Session<'_, K>,
     seen: &Snapshot,

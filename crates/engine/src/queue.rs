@@ -65,7 +65,6 @@ impl<'a, K: Kv> Queue<'a, K> {
         self.scope
     }
 
-    /// The session of its requests.
     pub(crate) fn session(&self) -> Session<'a, K> {
         self.session
     }
@@ -239,9 +238,6 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 
     /// Reads the oldest tickets, and carries out `reads`.
-    ///
-    /// # Errors
-    /// [`Failure`]
     pub(crate) async fn tickets(&self, reads: &[Op], snapshot: &mut Snapshot) -> Result<Vec<Entry>, Failure> {
         let queue = self.session.keys.queue(self.scope);
         let txn = Txn::read([&[Op::Tickets(queue, limits::LINE_TICKETS)], reads].concat());

@@ -110,9 +110,6 @@ fn read_into(bytes: &mut Vec<u8>, source: impl Read, limit: u64) -> io::Result<(
 }
 
 /// Makes a folder, and those above it, that only its owner may enter, and judges it as [`check_folder`] does.
-///
-/// # Errors
-/// [`io::Error`]
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     check_folder(path)
@@ -196,9 +193,6 @@ fn is_trusted_owner(meta: &Metadata) -> bool {
 /// This is for what every run writes. Replacing a file makes some file systems write it to disk at once, which competes
 /// with others that wait for the disk. Only a file with a second name (a hard link) is replaced, so that the content
 /// under the other name stays as it is.
-///
-/// # Errors
-/// [`io::Error`]
 pub(crate) fn overwrite(path: &Path, content: &[u8]) -> io::Result<()> {
     let (file, meta) = open_trusted(OpenOptions::new().write(true).create(true).truncate(false), path)?;
     overwrite_open((file, &meta), path, content)
@@ -285,9 +279,6 @@ fn open_trusted(options: &mut OpenOptions, path: &Path) -> io::Result<(File, Met
 }
 
 /// Writes a file of mode 0600 that appears under its name only when it is whole and on disk.
-///
-/// # Errors
-/// [`io::Error`]
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     // Processes in different pid namespaces can have the same id.
@@ -311,9 +302,6 @@ fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
 }
 
 /// Opens a log to append to; made with mode 0600, and never through a link.
-///
-/// # Errors
-/// [`io::Error`]
 pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().append(true).create(true), path)
 }

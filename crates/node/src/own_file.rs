@@ -137,9 +137,6 @@ pub(super) fn encode<T: Serialize>(whose: &Whose, kept: T) -> io::Result<Vec<u8>
 }
 
 /// Does `write`, and makes the folder of `path` if that fails, before it does it again.
-///
-/// # Errors
-/// [`io::Error`]
 pub(super) fn with_folder(path: &Path, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     match write() {
@@ -149,9 +146,6 @@ pub(super) fn with_folder(path: &Path, write: impl Fn() -> io::Result<()>) -> io
 }
 
 /// Overwrites the file at `path`, and makes its folder if there is none.
-///
-/// # Errors
-/// [`io::Error`]
 pub(super) fn overwrite<T: Serialize>(path: &Path, whose: &Whose, kept: T) -> io::Result<()> {
     let content = encode(whose, kept)?;
     with_folder(path, || files::overwrite(path, &content))

@@ -134,7 +134,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
             },
             Some(_) => Definitions::list_if_known(api, self.settings, self.pools).await?,
         };
-        self.report.borrow_mut().scanned.networks = definitions.len();
+        self.report.borrow_mut().scanned.networks = definitions.count();
         let devices = resource_claims::list(api).await?;
         let mut places = self.places(&devices);
         let (mut pods, mut nodes) = (Pods::default(), Nodes::default());
@@ -157,7 +157,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         }
         let Demands { missing, present, conflicts, .. } = demands;
         let report = &mut *self.report.borrow_mut();
-        report.scanned.pods = pods.len();
+        report.scanned.pods = pods.count();
         report.present = present;
         report.conflicts = conflicts;
         Ok((missing, InUse { pods, nodes, definitions }))

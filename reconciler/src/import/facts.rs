@@ -92,7 +92,6 @@ impl PodFacts {
 pub struct HeldByPods(HashMap<PodUid, Vec<(InterfaceName, NetworkName, Addr)>>);
 
 impl HeldByPods {
-    /// Takes an owner.
     pub(crate) fn see(&mut self, owner: &Owner, record: &OwnerRecord) {
         let Some(uid) = &record.labels.pod.uid else { return };
         let place =
@@ -112,7 +111,6 @@ pub struct Reservation {
     /// `namespace/name`.
     pub(crate) title: String,
     pub(crate) name: String,
-    /// Its content.
     pub(crate) entry: Entry,
 }
 

@@ -14,7 +14,6 @@ pub struct Group {
     pub owner: Owner,
     /// The addresses, in the order of an ADD's result.
     pub held: Vec<Held>,
-    /// The labels of its records.
     pub(crate) labels: Labels,
     /// The scope whose queue its claim waits in.
     pub(crate) scope: Scope,

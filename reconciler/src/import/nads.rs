@@ -35,7 +35,6 @@ impl fmt::Display for NadId {
 /// A NetworkAttachmentDefinition.
 #[derive(Debug, Clone)]
 pub struct Nad {
-    /// Its name.
     pub(crate) id: NadId,
     pub(crate) uid: String,
     /// A value that changes with every change of the definition.

@@ -85,9 +85,6 @@ pub async fn pods(api: &Kubernetes, wanted: &HashSet<PodRef>) -> Result<HashMap<
 }
 
 /// The UIDs of the pods for which whereabouts may be at work: see [`Running::may_be_waiting`].
-///
-/// # Errors
-/// [`ApiError`]
 pub(crate) async fn waiting(api: &Kubernetes) -> Result<BTreeSet<String>, ApiError> {
     let mut waiting = BTreeSet::new();
     let mut see = |pod: Running, phase| {
@@ -100,9 +97,6 @@ pub(crate) async fn waiting(api: &Kubernetes) -> Result<BTreeSet<String>, ApiErr
 }
 
 /// The names of the nodes that are not Ready.
-///
-/// # Errors
-/// [`ApiError`]
 pub(crate) async fn cut_off_nodes(api: &Kubernetes) -> Result<Vec<String>, ApiError> {
     let mut nodes = Vec::new();
     api.nodes(&mut |node| nodes.extend((!node.ready).then_some(node.name))).await?;

@@ -121,9 +121,6 @@ impl<K: Kv> Pause<'_, K> {
     }
 
     /// The memory of the definitions in their present state; empty if this state is seen for the first time.
-    ///
-    /// # Errors
-    /// [`ImportError`]
     pub(crate) async fn seen(&self, nads: &[Nad]) -> Result<SeenDefinitions, ImportError> {
         let Some((entry, known)) = self.known(nads).await? else { return Ok(SeenDefinitions::default()) };
         let Session { kv, until, .. } = self.session;
@@ -133,9 +130,6 @@ impl<K: Kv> Pause<'_, K> {
     }
 
     /// Remembers the state of the definitions, and which older pods may be waiting, unless both are already known.
-    ///
-    /// # Errors
-    /// [`ImportError`]
     pub(crate) async fn remember(
         &self,
         nads: &[Nad],

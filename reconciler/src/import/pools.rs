@@ -31,7 +31,6 @@ pub(crate) struct Entry {
     pub(crate) container_id: String,
     /// `namespace/name` of the pod.
     pub(crate) pod: String,
-    /// The interface.
     pub(crate) ifname: String,
 }
 
@@ -104,9 +103,6 @@ impl Cidr {
 
 impl Domain {
     /// Finds out which network a pool's addresses belong to.
-    ///
-    /// # Errors
-    /// [`Unclear`]
     pub(crate) fn of(pool: &Pool, uses: &[&Use]) -> Result<Self, Unclear> {
         let cidr = Cidr::parse(&pool.range).ok_or_else(|| Unclear::Range(pool.range.clone()))?;
         let spellings = [pool.range.clone(), pool.range.replace("::/", "::0/")];
@@ -130,9 +126,6 @@ impl Domain {
     }
 
     /// The address that an entry's key means.
-    ///
-    /// # Errors
-    /// [`BadOffset`]
     pub(crate) fn address(&self, key: &str) -> Result<Addr, BadOffset> {
         if key.is_empty() || !key.bytes().all(|b| b.is_ascii_digit()) {
             return Err(BadOffset::NoNumber);

@@ -8,7 +8,6 @@ use super::past::Past;
 /// The branch of a transaction that is taken, and of each transaction inside it.
 #[derive(Debug)]
 pub struct Path<'t> {
-    /// The step of the transaction.
     step: &'static str,
     succeeded: bool,
     ops: Vec<Branch<'t>>,

@@ -15,7 +15,6 @@ use super::works::Boot;
 use super::{CLUSTER, Setup, World, checked};
 use crate::mutant::Guard;
 
-/// The namespace of all pods.
 const NAMESPACE: &str = "ns";
 /// The one interface of each pod that gets addresses.
 pub(crate) const IFNAME: &str = "net1";

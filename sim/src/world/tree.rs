@@ -473,7 +473,6 @@ impl Tree {
             .is_none_or(|meta| meta.paused.is_none() && meta.suspect.is_none() && meta.min_writer <= VERSION)
     }
 
-    /// The bits of a page.
     pub(crate) fn bits(&self, network: &NetworkName, page: Page) -> Bits {
         self.pages.get(&(network.clone(), page)).cloned().unwrap_or_else(Bits::empty)
     }

@@ -205,7 +205,6 @@ impl World<'_> {
         self.end_what_is_over()
     }
 
-    /// Does a step.
     fn take(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Apply(request) => self.apply(request),

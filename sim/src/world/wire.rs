@@ -53,7 +53,6 @@ pub(crate) enum Answer {
 }
 
 impl Ask {
-    /// The answer if the store fails.
     pub(crate) fn failed(&self, failure: Failure) -> Answer {
         match self {
             Ask::Txn(_) => Answer::Reply(Err(failure)),

@@ -328,7 +328,6 @@ pub(crate) fn let_go(shared: Rc<Shared>, process: ProcessId, owner: Owner) -> Fu
     })
 }
 
-/// `metes hold`
 pub(crate) fn hold(shared: Rc<Shared>, process: ProcessId, request: HoldRequest) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {

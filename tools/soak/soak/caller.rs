@@ -292,7 +292,6 @@ impl<'s> Caller<'s> {
         self.soak.attachment(verb, &sandbox.container, sandbox.at.0, sandbox.at.1)
     }
 
-    /// A new name.
     fn fresh(&mut self, stem: &str) -> String {
         self.made += 1;
         format!("{stem}-{}-{}", self.name, self.made)

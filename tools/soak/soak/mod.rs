@@ -67,7 +67,6 @@ pub(crate) fn random_seed() -> u64 {
     getrandom::u64().expect("the kernel has random numbers")
 }
 
-/// Runs it all, to the end.
 pub(crate) fn run(plan: Plan) -> Report {
     let trio = Trio::start();
     let proxies = Proxies {

@@ -63,7 +63,6 @@ impl Processes {
         }
     }
 
-    /// Stops it, if it runs.
     pub(super) fn stop(&self, id: u64) {
         if let Some(slot) = self.running.lock().expect("nobody panics with it").get_mut(&id)
             && slot.running.is_running()

@@ -63,7 +63,6 @@ impl Report {
         self.ends.values().sum()
     }
 
-    /// The number of faults.
     pub(crate) fn faults(&self) -> u64 {
         self.faults.values().sum()
     }

@@ -32,7 +32,6 @@ pub(super) struct Planner<'a> {
     pub(super) keys: &'a Keys,
     pub(super) seen: &'a Snapshot,
     pub(super) mends: Mends<'a>,
-    /// The kind of the finding.
     pub(super) kind: Kind,
     /// The bits that the reservations of a page need, if it does not decode.
     pub(super) bits: Option<&'a Bits>,

@@ -39,7 +39,6 @@ pub struct Effects {
 pub struct Serving {
     /// The place of the transaction.
     pub(crate) place: Position,
-    /// The ticket of the run.
     pub(crate) ticket: Bytes,
     /// The run's addresses. The commit sets their bits in any case.
     pub(crate) addresses: Vec<NetworkAddress>,

@@ -15,7 +15,6 @@ pub(crate) struct SourceSet {
     pub(crate) set: RangeSet,
     /// The address that is asked of it. The set covers it, but it may not be assignable.
     pub(crate) request: Option<Addr>,
-    /// The source of its addresses.
     pub(crate) source: Source,
 }
 
@@ -38,7 +37,6 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// The cooldown of its addresses.
     fn cooldown(&self) -> Cooldown {
         match self {
             Source::Config(cooldown) => *cooldown,

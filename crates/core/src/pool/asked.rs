@@ -22,7 +22,6 @@ pub struct AskedRanges {
     /// The cluster of the nodes that ask, if it has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cluster: Option<ClusterName>,
-    /// The name of the CNI network.
     pub(crate) cni_network: String,
     /// Its ranges. It asks for an address of each set.
     pub sets: Vec<RangeSet>,

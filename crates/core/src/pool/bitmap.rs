@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::address::PAGE_ADDRESSES;
 
-/// Bits in one word of the bitmap.
 const WORD_BITS: usize = u64::BITS as usize;
 
 /// Words in one bitmap.

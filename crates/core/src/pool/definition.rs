@@ -128,7 +128,6 @@ crate::named_enum! {
 pub struct PoolFault {
     /// The key, like `ranges[1].gateway`.
     pub key: String,
-    /// Why, and what to do.
     pub(crate) why: String,
 }
 

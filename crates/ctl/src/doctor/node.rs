@@ -90,7 +90,6 @@ pub(super) fn obstacle(e: Error) -> Obstacle {
     Obstacle { what: e.msg, remedy: e.details }
 }
 
-/// The files that the host file names, and the certificates in them.
 pub(super) fn named_files(settings: &Settings) -> (Vec<FileFacts>, Vec<CertificateFacts>) {
     let (mut files, mut certificates) = (Vec::new(), Vec::new());
     for file in setup::named_files(settings, Trust::OwnerReads) {

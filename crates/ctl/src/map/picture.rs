@@ -228,7 +228,6 @@ impl<'a> Picture<'a> {
         Block { first: Addr(self.area.block.first.0 + before), bits: self.cell_bits }
     }
 
-    /// All cells together.
     pub(super) fn sum(&self) -> MapCell {
         self.cells.iter().fold(MapCell::default(), |sum, cell| MapCell {
             size: sum.size.saturating_add(cell.size),
@@ -251,7 +250,6 @@ fn holder(row: &Row) -> Option<String> {
 }
 
 impl MapCell {
-    /// Its look.
     pub(super) fn paint(&self) -> Paint {
         match self {
             Self { size: 0, held: 0, cooling: 0, .. } => Paint::Outside,

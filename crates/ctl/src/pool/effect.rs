@@ -128,7 +128,6 @@ fn put(
     PoolEffect { words, outside: outside.len() }
 }
 
-/// The ranges of a new pool.
 fn gains(new: &FoldedPool<'_>) -> String {
     let line = |(written, range): (&PoolRange, &Range)| {
         let gateway = written.gateway.map(|gateway| format!(", gateway {gateway}")).unwrap_or_default();

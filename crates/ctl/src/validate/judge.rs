@@ -87,7 +87,6 @@ impl Judgement {
         self.judged.unreadable.push(why);
     }
 
-    /// Judges the text of a file.
     pub(super) fn file(&mut self, name: &str, text: &str) {
         let file = File { name, text, locator: OnceCell::new() };
         let TakenApart { parts, unreadable } = take_apart(text);

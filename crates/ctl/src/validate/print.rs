@@ -7,7 +7,6 @@ use super::judge::{FoundAt, Judged, ValidateCounts, ValidateFinding};
 use crate::table::{many, printable};
 use metes_config::validate::{IssueId, Severity};
 
-/// The findings in a format.
 pub(super) fn printed(judged: &Judged, format: ValidateFormat) -> String {
     let pretty = |value: Value| serde_json::to_string_pretty(&value).expect("its keys are texts") + "\n";
     match format {
