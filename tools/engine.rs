@@ -20,9 +20,9 @@ use metes_core::plan::allot::{Allotment, Allotted, Refused};
 use metes_core::plan::ask::{Ask, RunStamp};
 use metes_core::plan::change::{Change, Step};
 use metes_core::pool::choose::{Choice, choose};
-use metes_core::pool::record::{Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart};
 use metes_core::pool::{
-    Addr, Bits, NetworkName, Page, Range, RangeSet, RangeSpec, Start, View, Wanted, Wish,
+    Addr, Bits, Held, Labels, Meta, NetworkName, Owner, OwnerRecord, Page, Pod, Range, RangeSet, RangeSpec,
+    Record, Reservation, RunStart, Start, View, Wanted, Wish,
 };
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, Found, Op, Reply};

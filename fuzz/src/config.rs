@@ -8,10 +8,9 @@ use metes_config::cni::{Error, Request, Verb};
 use metes_config::network::ADDRESSES_MAX;
 use metes_config::{Config, Settings};
 use metes_core::keys::{Key, Keys, PodInterface, Scope, TicketId};
-use metes_core::pool::choose;
-use metes_core::pool::record::Owner;
 use metes_core::pool::{
-    Addr, Bits, Choice, Family, Need, NetworkName, Range, RangeSet, Standing, Start, View, Wish, spread_start,
+    Addr, Bits, Choice, Family, Need, NetworkName, Owner, Range, RangeSet, Standing, Start, View, Wish,
+    choose, spread_start,
 };
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use metes_config::validate::{JudgedNetwork, NetworkText, compare, judge_network};
 use metes_core::keys::Scope;
-use metes_core::pool::record::Held;
+use metes_core::pool::Held;
 use metes_reconciler::import::nads::{Nad, NadId, Plugin, prefixes};
 use metes_reconciler::nad::Definition;
 use metes_reconciler::pools::Pools;

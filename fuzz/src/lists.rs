@@ -12,7 +12,7 @@ use std::thread;
 
 use metes_config::{HostFile, Settings};
 use metes_core::keys::{Key, Keys};
-use metes_core::pool::record::{self, Held, Owner};
+use metes_core::pool::{Held, Owner, record};
 use metes_reconciler::api::{Api, ApiError, Node, Phase, Pod, PodFilter};
 use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
 use metes_reconciler::import::facts::{HeldByPods, World};

@@ -1,8 +1,6 @@
 //! The text of a pool, as an operator writes it and as it is stored.
 
-use metes_core::pool::definition::PoolDefinition;
-use metes_core::pool::record::{FromPool, Held, PoolChanges, PoolRecord, Record};
-use metes_core::pool::{RangeSet, Standing};
+use metes_core::pool::{FromPool, Held, PoolChanges, PoolDefinition, PoolRecord, RangeSet, Record, Standing};
 
 pub(super) fn pools(data: &[u8]) {
     let Ok(pool) = serde_json::from_slice::<PoolDefinition>(data) else { return };

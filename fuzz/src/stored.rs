@@ -1,12 +1,11 @@
 //! The content of etcd: the bytes as a key, and as the value of every kind of key. Anybody may have written them.
 
 use metes_core::keys::{Key, Keys, PodInterface, Scope};
-use metes_core::pool::asked::AskedRanges;
-use metes_core::pool::record::{
-    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, OwnerRecord, PodIndex,
-    PoolChanges, PoolRecord, Record, Reservation, SeenNode, Sighting, Tombstone, VERSION,
+use metes_core::pool::{
+    AskedRanges, Bits, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NetworkName,
+    NodeRecord, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record, Reservation, SeenNode, Sighting,
+    Tombstone, VERSION,
 };
-use metes_core::pool::{Bits, NetworkName};
 use serde_json::Value;
 
 pub(super) fn stored(data: &[u8]) {

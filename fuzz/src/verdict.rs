@@ -3,8 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes_core::pool::record::{self, Owner, OwnerKind};
 use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Owner, OwnerKind, record};
 use metes_reconciler::api::{Node, Phase, Pod};
 use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
 use metes_reconciler::verdict::{Free, Graces, Keep, Verdict, judge, orphaned};

@@ -6,8 +6,7 @@ use std::rc::Rc;
 
 use metes_core::keys::{Bytes, Key, Keys};
 use metes_core::plan::free;
-use metes_core::pool::names::ClusterName;
-use metes_core::pool::record::{Owner, OwnerRecord, Pod, Record};
+use metes_core::pool::{ClusterName, Owner, OwnerRecord, Pod, Record};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};

@@ -16,10 +16,10 @@ use metes_core::line::Line;
 use metes_core::meta;
 use metes_core::plan::change::{Change, Commit, Step};
 use metes_core::plan::free;
-use metes_core::pool::record::{
-    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone, VERSION,
+use metes_core::pool::{
+    Addr, Held, Labels, Meta, NetworkName, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone,
+    VERSION,
 };
-use metes_core::pool::{Addr, NetworkName};
 use metes_core::snapshot::{BadRecord, Snapshot};
 use metes_core::txn::{Entry, Op};
 use metes_engine::drive::{Driver, OutOfTime, Stopped};

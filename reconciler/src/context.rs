@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use metes_core::keys::Bytes;
 use metes_core::limits;
-use metes_core::pool::names::ClusterName;
-use metes_core::pool::record::Record;
+use metes_core::pool::{ClusterName, Record};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::Kv;
 use metes_engine::prefix::{self, StoredMeta};

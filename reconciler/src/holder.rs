@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use metes_core::pool::names::{ClusterName, ContainerKind};
-use metes_core::pool::record::{Owner, OwnerKind, Pod};
+use metes_core::pool::{ClusterName, ContainerKind, Owner, OwnerKind, Pod};
 
 /// An owner with its record.
 #[derive(Debug, Clone, PartialEq, Eq)]

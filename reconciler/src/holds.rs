@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 
 use metes_core::keys::{Bytes, Key};
 use metes_core::plan::free::Freed;
-use metes_core::pool::NetworkName;
-use metes_core::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
+use metes_core::pool::{NetworkName, Owner, OwnerKind, OwnerRecord, Record};
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::release::{FreeError, end_hold};

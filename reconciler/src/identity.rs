@@ -1,6 +1,6 @@
 //! The registration of a cluster under its name: two clusters that share a store never share a name.
 
-use metes_core::pool::record::{ClusterId, Record};
+use metes_core::pool::{ClusterId, Record};
 use metes_core::txn::{Compare, Op, Txn};
 use metes_engine::kv::Kv;
 

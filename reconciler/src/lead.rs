@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use metes_core::keys::Bytes;
-use metes_core::pool::record::{Leader, Record};
+use metes_core::pool::{Leader, Record};
 use metes_core::txn::{Compare, Entry, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::session::new_lease;

@@ -12,10 +12,7 @@ use metes_config::network::ADDRESSES_MAX;
 use metes_config::{Config, Settings};
 use metes_core::keys::Scope;
 use metes_core::pool::auto::auto_pools;
-use metes_core::pool::definition::PoolDefinition;
-use metes_core::pool::names::PoolName;
-use metes_core::pool::record::{FromPool, Held};
-use metes_core::pool::{Addr, PoolElement, RangeSet};
+use metes_core::pool::{Addr, FromPool, Held, PoolDefinition, PoolElement, PoolName, RangeSet};
 
 use crate::api::{Api, ApiError};
 use crate::pools::Pools;

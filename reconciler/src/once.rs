@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use metes_config::Settings;
 use metes_core::keys::Keys;
 use metes_core::limits;
-use metes_core::pool::names::ClusterName;
+use metes_core::pool::ClusterName;
 use metes_engine::session::Session;
 use metes_etcd::certificate::Certificate;
 use metes_etcd::{self, Store};

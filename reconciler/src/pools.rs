@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use metes_core::keys::Key;
 use metes_core::plan::known_pool::decode_pool;
-use metes_core::pool::definition::PoolDefinition;
-use metes_core::pool::names::PoolName;
+use metes_core::pool::{PoolDefinition, PoolName};
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::session::Session;

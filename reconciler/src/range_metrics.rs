@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use metes_audit::CountedRange;
-use metes_core::pool::RangeCounts;
-use metes_core::pool::names::PoolName;
+use metes_core::pool::{PoolName, RangeCounts};
 
 use crate::exposition::Exposition;
 

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use metes_audit::repair::Repaired;
 use metes_audit::{self, CountedRange, PoolCounts};
-use metes_core::pool::record::{Held, Pod};
+use metes_core::pool::{Held, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use metes_core::pool::names::InvalidName;
-use metes_core::pool::record;
+use metes_core::pool::{InvalidName, record};
 use serde::{Deserialize, Deserializer};
 
 use crate::api::{ApiError, Phase, Pod};

@@ -6,8 +6,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use metes_core::keys::Key;
-use metes_core::pool::names::NodeName;
-use metes_core::pool::record::{Record, SeenNode};
+use metes_core::pool::{NodeName, Record, SeenNode};
 use metes_core::txn::{Entry, Op};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk;

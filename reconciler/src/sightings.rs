@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use metes_core::keys::{Bytes, Key};
 use metes_core::limits;
-use metes_core::pool::names::ClusterName;
-use metes_core::pool::record::{Owner, Record, Sighting};
+use metes_core::pool::{ClusterName, Owner, Record, Sighting};
 use metes_core::txn::{Entry, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::session::{Session, new_lease};

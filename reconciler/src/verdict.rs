@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use metes_core::pool::record::{self, OwnerKind};
+use metes_core::pool::{OwnerKind, record};
 
 use crate::api::Phase;
 use crate::holder::{Holder, OwnerFacts, Stamp};

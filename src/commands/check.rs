@@ -10,9 +10,7 @@ use metes_config::cni::error::{Code, Error};
 use metes_core::keys::Bytes;
 use metes_core::limits;
 use metes_core::plan::allot::OtherMachine;
-use metes_core::pool::names::{ContainerId, PodUid};
-use metes_core::pool::record::{Caller, Held, Owner, OwnerRecord, Reservation};
-use metes_core::pool::{Addr, RangeSet};
+use metes_core::pool::{Addr, Caller, ContainerId, Held, Owner, OwnerRecord, PodUid, RangeSet, Reservation};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::Kv;
 

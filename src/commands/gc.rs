@@ -10,7 +10,7 @@ use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, prefix_end};
 use metes_core::limits;
 use metes_core::plan::free::{Free, FreeGuard};
-use metes_core::pool::record::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
+use metes_core::pool::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, List, Op, Txn};
 use metes_engine::kv::Kv;

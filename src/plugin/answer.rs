@@ -9,8 +9,7 @@ use metes_config::cni::{Error, Version};
 use metes_config::command::ResultConfig;
 use metes_core::plan::pools::PoolResult;
 use metes_core::pool::dns::{PoolDns, add};
-use metes_core::pool::record::Held;
-use metes_core::pool::{Addr, RangeSet, Wanted};
+use metes_core::pool::{Addr, Held, RangeSet, Wanted};
 
 /// The printed answer.
 pub(super) enum VerbAnswer {

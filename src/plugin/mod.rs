@@ -14,7 +14,7 @@ use self::answer::VerbAnswer;
 use self::parse::parse;
 use self::work::work;
 use metes_config::cni::{Environment, Error, Json, Version};
-use metes_core::pool::record::RunStart;
+use metes_core::pool::RunStart;
 
 /// The input of a run.
 pub struct Input {

@@ -6,11 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use metes_core::keys::Keys;
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::{
-    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, RunStart,
+use metes_core::pool::{
+    Addr, Bits, Held, Labels, Meta, NetworkName, Owner, OwnerRecord, Page, Pod, PodIndex, PodUid, Record,
+    Reservation, RunStart,
 };
-use metes_core::pool::{Addr, Bits, NetworkName, Page};
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, KubeApi, wait_for};
 

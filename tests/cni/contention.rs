@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use metes_core::keys::{Keys, LeaseId, Scope};
 use metes_core::limits;
-use metes_core::pool::record::Owner;
+use metes_core::pool::Owner;
 use metes_core::request::TicketRecord;
 use metes_core::snapshot::Snapshot;
 use metes_engine::queue::{Queue, Turn};

@@ -9,10 +9,7 @@ use std::time::Duration;
 
 use metes::commands::{Run, add, del};
 use metes_core::keys::{Bytes, Keys, LeaseId};
-use metes_core::pool::Addr;
-use metes_core::pool::Wanted;
-use metes_core::pool::record;
-use metes_core::pool::record::{Labels, Owner, OwnerRecord, Reservation, RunStart};
+use metes_core::pool::{Addr, Labels, Owner, OwnerRecord, Reservation, RunStart, Wanted, record};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Reply, Txn};
 use metes_engine::kv::{Failure, Kv, LeaseAge};

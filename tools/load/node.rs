@@ -11,8 +11,9 @@ use metes_config::cni::request::Attachment;
 use metes_core::keys::Keys;
 use metes_core::limits;
 use metes_core::plan::ask::Ask;
-use metes_core::pool::record::{Labels, Owner, Pod, RunStart};
-use metes_core::pool::{NetworkName, Order, Range, RangeSet, RangeSpec, RangesWanted};
+use metes_core::pool::{
+    Labels, NetworkName, Order, Owner, Pod, Range, RangeSet, RangeSpec, RangesWanted, RunStart,
+};
 use metes_engine::kv::Kv;
 use metes_engine::random::random_below;
 use metes_engine::session::Session;

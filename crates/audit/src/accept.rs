@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{MetaState, Report};
 use metes_core::limits;
 use metes_core::meta;
-use metes_core::pool::record::Meta;
+use metes_core::pool::Meta;
 use metes_core::txn::Entry;
 use metes_engine::drive::OutOfTime;
 use metes_engine::kv::{Failure, Kv};

@@ -7,9 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use metes_core::keys::{NetworkAddress, PodInterface};
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::{Owner, OwnerRecord};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, NetworkName, Owner, OwnerRecord, PodUid};
 
 /// A digest that stands for a name, and takes a tenth of its space.
 type Digest = u64;

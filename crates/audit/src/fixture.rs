@@ -2,10 +2,10 @@
 
 use metes_core::keys::{Bytes, Keys, Scope, TicketId};
 use metes_core::pool::bitmap::Bits;
-use metes_core::pool::record::{
-    Held, Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, RunStart, Tombstone,
+use metes_core::pool::{
+    Addr, Held, Labels, Meta, NetworkName, Owner, OwnerRecord, Page, Pod, PodIndex, Record, Reservation,
+    RunStart, Tombstone,
 };
-use metes_core::pool::{Addr, NetworkName, Page};
 use metes_core::txn::Entry;
 
 pub(crate) const SCOPE: &str = "default,00000000000000000000ffff0a000000-24";

@@ -7,8 +7,7 @@ use super::Report;
 use super::claims::{Holdings, Suspects};
 use super::finding::{Finding, Kind};
 use metes_core::keys::{Key, Keys, NetworkAddress, PodInterface};
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::{Owner, OwnerRecord, PodIndex, Record, Reservation};
+use metes_core::pool::{Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation};
 use metes_core::txn::Entry;
 
 /// The second look: everything about suspects, and no more.

@@ -10,10 +10,9 @@ use super::repair::{PageRepair, Repairs};
 use super::seen::{Audit, Bitmap, Look, Network};
 use super::{MetaState, Report};
 use metes_core::keys::{Bytes, Keys};
-use metes_core::pool::asked::AskedRanges;
 use metes_core::pool::auto::auto_pools;
 use metes_core::pool::bitmap::Bits;
-use metes_core::pool::{Addr, NetworkName, Page, RangeSet};
+use metes_core::pool::{Addr, AskedRanges, NetworkName, Page, RangeSet};
 use metes_core::txn::Entry;
 
 /// The most addresses that a sentence names; of more, it gives the number.

@@ -33,8 +33,7 @@ use std::rc::Rc;
 use tokio::time::Instant;
 
 use metes_core::limits;
-use metes_core::pool::record::{Meta, Owner};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, Meta, NetworkName, Owner};
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::session::Session;

@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::seen::{Audit, Ip, Network};
-use metes_core::pool::definition::PoolDefinition;
-use metes_core::pool::known::{KnownState, known_ranges};
-use metes_core::pool::names::PoolName;
-use metes_core::pool::{Addr, NetworkName, RangeCounts};
+use metes_core::pool::{Addr, KnownState, NetworkName, PoolDefinition, PoolName, RangeCounts, known_ranges};
 
 /// The counts of one range, or of the addresses outside of all ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,18 +10,14 @@ use super::inquiry::Inquiry;
 use super::{Counts, MetaState};
 use metes_core::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface, prefix_end};
 use metes_core::plan::known_pool::decode_pool;
-use metes_core::pool::asked::AskedRanges;
 use metes_core::pool::auto::AutoPool;
 use metes_core::pool::bitmap::Bits;
-use metes_core::pool::definition::PoolDefinition;
-use metes_core::pool::known::AskedSeen;
-use metes_core::pool::names::PoolName;
-use metes_core::pool::record::{
-    ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NodeRecord, Owner, OwnerKind,
-    OwnerRecord, PodIndex, PoolChanges, Record, Reservation, SeenNode, Sighting, Tombstone, Undecodable,
-    VERSION, newer_version,
+use metes_core::pool::{
+    Addr, AskedRanges, AskedSeen, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta,
+    NetworkName, NodeRecord, Owner, OwnerKind, OwnerRecord, Page, PodIndex, PoolChanges, PoolDefinition,
+    PoolName, Record, Reservation, SeenNode, Sighting, Summary, Tombstone, Undecodable, VERSION,
+    newer_version,
 };
-use metes_core::pool::{Addr, NetworkName, Page, Summary};
 use metes_core::txn::Entry;
 
 /// An audit under way. Keys may come in any order.

@@ -9,9 +9,7 @@ use crate::cni::previous::{prev_result_addresses, valid_attachments};
 use crate::cni::request::Attachment;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::{Held, Labels};
-use metes_core::pool::{RangeSet, RangesWanted, Wanted};
+use metes_core::pool::{Held, Labels, PodUid, RangeSet, RangesWanted, Wanted};
 
 /// A command of CNI that works with the store. VERSION, which does not, is none of them.
 #[derive(Debug)]

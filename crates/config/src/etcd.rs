@@ -363,7 +363,7 @@ fn login(names: &Names<'_>) -> Result<Option<Login>, Error> {
 fn prefix(text: &str) -> Option<String> {
     let inner = text.strip_prefix('/').unwrap_or(text);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
-    let part = |part| metes_core::pool::names::is_plain_name(part, PREFIX_MAX);
+    let part = |part| metes_core::pool::is_plain_name(part, PREFIX_MAX);
     if inner.len() <= PREFIX_MAX && inner.split('/').all(part) {
         return Some(format!("/{inner}/"));
     }

@@ -14,9 +14,7 @@ use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
 use metes_core::limits;
-use metes_core::pool::NetworkName;
-use metes_core::pool::names::{ClusterName, NodeName, PoolName};
-use metes_core::pool::selector::NodeLabels;
+use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName, PoolName};
 
 /// The largest host file that is read, in bytes.
 pub(crate) const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::sections::Sections;
 use crate::cni::{Error, Section};
-use metes_core::pool::names::PoolName;
+use metes_core::pool::PoolName;
 
 /// Keys that only whereabouts' form has.
 pub(super) const WHEREABOUTS: [&str; 7] = [

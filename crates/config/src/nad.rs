@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Config;
 use super::keys::{HOST_LOCAL, SLIP_EDITS, WHEREABOUTS, nearest};
 use crate::cni::{Environment, Error, Json, Request, Verb};
-use metes_core::pool::names::PoolName;
+use metes_core::pool::PoolName;
 
 /// The kind of a network's definition, as kubectl calls it.
 pub const NAD_KIND: &str = "NetworkAttachmentDefinition";

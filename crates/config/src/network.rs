@@ -12,9 +12,8 @@ use super::{hostlocal, keys, pools, requests, results, statics, whereabouts};
 use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Section};
-use metes_core::pool::cooldown::{Cooldown, CooldownTime, WhenFull};
 use metes_core::pool::range::RangeSet;
-use metes_core::pool::{Addr, NetworkName, Order, PoolsWanted};
+use metes_core::pool::{Addr, Cooldown, CooldownTime, NetworkName, Order, PoolsWanted, WhenFull};
 
 /// The most addresses that one interface may have, from range sets and static ones together. One transaction takes all
 /// of them, and etcd bounds its operations.

@@ -7,8 +7,7 @@ use super::requests;
 use super::sections::Sections;
 use crate::cni::address::Zeros;
 use crate::cni::{Error, Json, Section};
-use metes_core::pool::names::{AUTO, PoolName};
-use metes_core::pool::{Order, POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted};
+use metes_core::pool::{AUTO, Order, POOLED_MAX, POOLS_MAX, PoolElement, PoolName, PoolsWanted};
 
 /// The type of `pools`, in words.
 const LIST: &str = "an array of pool names, \"auto\" or arrays of pool names that are tried in order";

@@ -10,9 +10,7 @@ use super::keys;
 use super::network::Config;
 use super::sections::document;
 use crate::cni::{Error, Request, Verb};
-use metes_core::pool::NetworkName;
-use metes_core::pool::names::{ClusterName, NodeName};
-use metes_core::pool::selector::NodeLabels;
+use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName};
 
 /// The default folder for the state of a node.
 pub(crate) const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";

@@ -8,13 +8,10 @@ use std::fmt;
 use ipnetwork::IpNetwork;
 use ring::digest;
 
-use crate::pool::asked::AskedRanges;
-use crate::pool::definition::{PoolDefinition, PoolRange};
-use crate::pool::names::{
-    ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NodeName, OF_HOLDS, PodUid, PoolName,
+use crate::pool::{
+    Addr, AskedRanges, ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NetworkName, NodeName, OF_HOLDS,
+    Owner, Page, PodUid, PoolDefinition, PoolName, PoolRange, Range, RangeSet, Summary,
 };
-use crate::pool::record::Owner;
-use crate::pool::{Addr, NetworkName, Page, Range, RangeSet, Summary};
 
 /// The longest scope: a range's own network, and that range.
 const SCOPE_MAX: usize = 256;

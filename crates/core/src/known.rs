@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{Bytes, Keys};
 use super::snapshot::Snapshot;
-use crate::pool::record::{Forgotten, Meta};
+use crate::pool::{Forgotten, Meta};
 
 /// The store as a node has seen it: the high-water mark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,7 +146,7 @@ pub fn judged_by(keys: &Keys, own: &[u8], known: Option<&HighWater>) -> Vec<Byte
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::record::Record;
+    use crate::pool::Record;
     use crate::txn::Entry;
 
     fn known() -> HighWater {

@@ -3,7 +3,7 @@
 use super::keys::NetworkAddress;
 use super::request::{Asked, TicketRecord};
 use super::txn::Entry;
-use crate::pool::record::Record;
+use crate::pool::Record;
 
 /// A run that waits in a queue, as its ticket was read.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use super::builder::Builder;
 use super::keys::Keys;
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Entry, List, Op, Txn};
-use crate::pool::record::{Meta, Record, VERSION};
+use crate::pool::{Meta, Record, VERSION};
 
 /// Why a store hands out no addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,11 +10,10 @@ use super::keys::LeaseId;
 use crate::limits;
 use crate::plan::ask::{Ask, RunStamp};
 use crate::pool::choose::Order;
-use crate::pool::cooldown::{Cooldown, CooldownTime};
-use crate::pool::definition::is_default;
-use crate::pool::names::PodUid;
-use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Record, RunStart, VERSION};
-use crate::pool::{PoolsWanted, RangeSet, RangesWanted, Wanted};
+use crate::pool::{
+    Caller, Cooldown, CooldownTime, Held, Labels, Owner, OwnerRecord, PodUid, PoolsWanted, RangeSet,
+    RangesWanted, Record, RunStart, VERSION, Wanted, is_default,
+};
 
 /// The version of the requests that this program writes and decides.
 const REQUEST_VERSION: u32 = 1;

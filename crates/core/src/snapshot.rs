@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::keys::Bytes;
 use super::txn::{Entry, Op, Reply, Txn, answered};
-use crate::pool::record::{Record, Undecodable};
+use crate::pool::{Record, Undecodable};
 
 /// A stored value that does not decode, which stops a run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use super::request::TicketRecord;
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Op, Reply, Txn};
 use crate::plan::effects::Position;
-use crate::pool::record::Record;
+use crate::pool::Record;
 
 /// How many operations the transaction has that takes a ticket, without the reads for the run.
 pub const TICKET_OPS: usize = 6;

@@ -18,7 +18,7 @@ use metes_audit::accept::{Accepted, accept};
 use metes_audit::pause::{self, Ended};
 use metes_audit::{Counts, Explanation, Finding, Kind, MetaState, Report};
 use metes_core::known::HighWater;
-use metes_core::pool::record::Meta;
+use metes_core::pool::Meta;
 use metes_engine::kv::Kv;
 use metes_engine::session::Session;
 

@@ -4,8 +4,7 @@ use std::fmt;
 
 use clap::Args;
 
-use metes_core::pool::NetworkName;
-use metes_core::pool::record::{Owner, Pod};
+use metes_core::pool::{NetworkName, Owner, Pod};
 
 /// A choice of owners by where they are.
 #[derive(Debug, Clone, Default, Args)]

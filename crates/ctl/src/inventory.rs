@@ -11,13 +11,10 @@ use super::filter::{Filter, Place};
 use super::table::{CellForm, Column, Listed, or_dash, table};
 use metes_core::keys::{Key, Keys, NetworkAddress};
 use metes_core::plan::pool_change::StoredPools;
-use metes_core::pool::asked::AskedRanges;
-use metes_core::pool::known::AskedSeen;
-use metes_core::pool::names::{PodUid, PoolName};
-use metes_core::pool::record::{
-    FromPool, HoldNote, Labels, Owner, OwnerRecord, Pod, Record, Reservation, Undecodable,
+use metes_core::pool::{
+    Addr, AskedRanges, AskedSeen, FromPool, HoldNote, Labels, NetworkName, Owner, OwnerRecord, Pod, PodUid,
+    PoolName, Range, RangeCounts, Record, Reservation, Undecodable,
 };
-use metes_core::pool::{Addr, NetworkName, Range, RangeCounts};
 use metes_core::txn::Entry;
 
 /// One held address, as far as it is known.

@@ -19,8 +19,7 @@ use super::{CliError, Context, Terminal};
 use metes_core::keys::{Key, Keys};
 use metes_core::limits;
 use metes_core::plan::free;
-use metes_core::pool::names::ClusterName;
-use metes_core::pool::record::{Owner, OwnerRecord, Record, Sighting, UNLABELLED};
+use metes_core::pool::{ClusterName, Owner, OwnerRecord, Record, Sighting, UNLABELLED};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::kv::Kv;
@@ -231,7 +230,7 @@ impl Listed for LeakedRow<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use metes_core::pool::record::Labels;
+    use metes_core::pool::Labels;
 
     /// So many records of a cluster, the first of which are orphans that were seen for ten seconds.
     fn evidence(orphans: usize, records: usize, reason: &str) -> Evidence {

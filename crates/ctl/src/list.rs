@@ -11,8 +11,7 @@ use super::inventory::{COLUMNS, Inventory, Row};
 use super::output::ListOutput;
 use super::{CliError, Context, Terminal, watch};
 use metes_config::keys::{did_you_mean, nearest};
-use metes_core::pool::NetworkName;
-use metes_core::pool::record::{Owner, Pod};
+use metes_core::pool::{NetworkName, Owner, Pod};
 use metes_engine::follow::Follow;
 use metes_engine::kv::{Failure, Kv};
 

@@ -14,9 +14,7 @@ use super::{CliError, Context, Terminal};
 use metes_core::cooling::CoolingLeases;
 use metes_core::limits;
 use metes_core::plan::free::Freed;
-use metes_core::pool::names::NO_CLUSTER;
-use metes_core::pool::record::{Owner, OwnerKind};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, NO_CLUSTER, NetworkName, Owner, OwnerKind};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::release::{self, FreeError};
 
@@ -416,7 +414,7 @@ mod tests {
     use super::*;
     use crate::inventory::Holder;
     use metes_audit::fixture;
-    use metes_core::pool::record::Labels;
+    use metes_core::pool::Labels;
 
     fn row(network: Option<&str>, address: &str, owner: Option<(&str, &str, &str)>) -> Row {
         let holder = owner.map(|(node, container, ifname)| Holder {

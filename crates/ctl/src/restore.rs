@@ -10,7 +10,7 @@ use metes_audit::Report;
 use metes_audit::mend::kept::{KeptGroup, groups};
 use metes_audit::mend::restore::{Restore, Restores, Restoring, look};
 use metes_core::limits;
-use metes_core::pool::record::{Owner, OwnerKind};
+use metes_core::pool::{Owner, OwnerKind};
 use metes_engine::kv::Kv;
 use metes_node::node;
 

@@ -15,9 +15,7 @@ use super::output::{ListFormat, ListOutput, value_name};
 use super::release::{ReleaseTarget, release_target};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
-use metes_core::pool::names::{PodUid, PoolName};
-use metes_core::pool::record::{Held, HoldNote, Owner, OwnerRecord};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, Held, HoldNote, NetworkName, Owner, OwnerRecord, PodUid, PoolName};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::{Failure, Kv};
 
@@ -314,7 +312,7 @@ mod tests {
     use crate::inventory::Inventory;
     use crate::table::{Listed, TableForm, table_of};
     use metes_audit::fixture;
-    use metes_core::pool::record::{Held, Labels, Owner, OwnerRecord, Record, Reservation};
+    use metes_core::pool::{Held, Labels, Owner, OwnerRecord, Record, Reservation};
 
     fn inventory() -> Inventory {
         let keys = fixture::keys();

@@ -13,9 +13,7 @@ use super::overview::{KeySpan, Overview, between, merged};
 use super::table::{CellForm, Column, Listed, many, or_dash};
 use super::{CliError, Context, Terminal};
 use metes_core::keys::Keys;
-use metes_core::pool::known::{KnownRange, KnownState};
-use metes_core::pool::names::PoolName;
-use metes_core::pool::{Addr, NetworkName, Range, RangeCounts, Standing};
+use metes_core::pool::{Addr, KnownRange, KnownState, NetworkName, PoolName, Range, RangeCounts, Standing};
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk_between;
@@ -283,11 +281,9 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use metes_core::pool::RangeSpec;
-    use metes_core::pool::asked::AskedRanges;
-    use metes_core::pool::known::AskedSeen;
     use metes_core::pool::range::fixtures::addr;
     use metes_core::pool::range::fixtures::{cidr, set};
+    use metes_core::pool::{AskedRanges, AskedSeen, RangeSpec};
 
     /// A record of CNI network `net`, made and last written at these revisions.
     fn asked(spec: RangeSpec, asked_at: &str, revisions: (i64, i64)) -> AskedSeen {

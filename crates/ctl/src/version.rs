@@ -14,7 +14,7 @@ use metes_config::Settings;
 use metes_config::cni::{Error, Version};
 use metes_core::keys::Keys;
 use metes_core::limits;
-use metes_core::pool::record::{Meta, VERSION};
+use metes_core::pool::{Meta, VERSION};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::Kv;
 use metes_engine::session::Session;

@@ -14,7 +14,7 @@ use super::output::ListFormat;
 use super::table::{Listed, TableForm, table_of};
 use super::{CliError, Context, Terminal};
 use metes_core::keys::{Key, Keys, NetworkAddress};
-use metes_core::pool::record::{Record, Reservation};
+use metes_core::pool::{Record, Reservation};
 use metes_core::snapshot::Snapshot;
 use metes_engine::follow::{Changes, Follow, FollowEnd, KeyChange};
 use metes_engine::kv::{Failure, Kv};

@@ -6,7 +6,7 @@ use crate::random::random_id;
 use metes_core::builder::Builder;
 use metes_core::known::{HighWater, SeenAs};
 use metes_core::meta::{replacement, writable};
-use metes_core::pool::record::{Meta, Record, VERSION};
+use metes_core::pool::{Meta, Record, VERSION};
 use metes_core::snapshot::{BadRecord, Snapshot};
 use metes_core::txn::Entry;
 

@@ -275,7 +275,7 @@ mod tests {
     use crate::kv::{About, LeaseAge};
     use metes_core::keys::Keys;
     use metes_core::memory::Memory;
-    use metes_core::pool::record::Owner;
+    use metes_core::pool::Owner;
 
     /// A store that answers in 10 ms, except for requests whose answers are lost with a failed member.
     #[derive(Default)]

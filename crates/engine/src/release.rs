@@ -11,7 +11,7 @@ use metes_core::keys::{LeaseId, Scope};
 use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::plan::free::{Free, FreeGuard, Freed, Freeing, Mode};
-use metes_core::pool::record::Owner;
+use metes_core::pool::Owner;
 use metes_core::snapshot::{BadRecord, Snapshot};
 
 /// Why an owner could not be freed.

@@ -8,8 +8,7 @@ use metes_core::builder::{BitChanges, Builder};
 use metes_core::keys::{Bytes, Key, Keys, NetworkAddress};
 use metes_core::limits;
 use metes_core::pool::address::PAGE_ADDRESSES;
-use metes_core::pool::cooldown::WhenFull;
-use metes_core::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing};
+use metes_core::pool::{Addr, Bits, NetworkName, Page, RangeSet, Standing, WhenFull};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{self, Entry, List, Op, Txn};
 

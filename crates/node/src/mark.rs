@@ -19,7 +19,7 @@ use metes_core::cooling::CoolingLeases;
 use metes_core::keys::LeaseId;
 use metes_core::known::HighWater;
 use metes_core::limits;
-use metes_core::pool::record::RunStart;
+use metes_core::pool::RunStart;
 
 /// The hints that a node's runs leave to the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]

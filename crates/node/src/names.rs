@@ -9,8 +9,7 @@ use super::files;
 use super::node::Identity;
 use super::own_file::{self, OwnFile, Reader, Whose};
 use metes_core::limits;
-use metes_core::pool::names::{ClusterName, NodeName};
-use metes_core::pool::record::Owner;
+use metes_core::pool::{ClusterName, NodeName, Owner};
 
 /// A name of a machine: a node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::files;
 use metes_config::cni::{Code, Error};
 use metes_core::keys::{NodeKey, digest_hex};
-use metes_core::pool::names::{ClusterName, NodeName};
-use metes_core::pool::record::RunStart;
+use metes_core::pool::{ClusterName, NodeName, RunStart};
 use metes_engine::random::random_id;
 
 /// The kernel's id of this boot.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::files;
 use super::node::Identity;
 use metes_core::keys::digest_hex;
-use metes_core::pool::names::ClusterName;
+use metes_core::pool::ClusterName;
 
 /// A file's length is a multiple of this, so that it seldom changes: then the file is overwritten in place.
 const PADDED_BYTES: usize = 2048;

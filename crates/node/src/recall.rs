@@ -9,8 +9,7 @@ use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::plan::allot::Allotment;
 use metes_core::plan::change::Change;
-use metes_core::pool::asked::AskedRanges;
-use metes_core::pool::record::{Meta, RunStart};
+use metes_core::pool::{AskedRanges, Meta, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_engine::policy::{Policy, SharedLease, TicketLease, Witness};
 

@@ -14,7 +14,7 @@ use super::own_file::{self, OwnFile, Reader, Whose};
 use metes_core::keys::HintName;
 use metes_core::limits;
 use metes_core::plan::first::FirstRequest;
-use metes_core::pool::record::RunStart;
+use metes_core::pool::RunStart;
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 

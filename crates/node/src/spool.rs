@@ -19,8 +19,7 @@ use super::names::NamesFile;
 use super::node::Identity;
 use metes_core::keys::digest_hex;
 use metes_core::limits;
-use metes_core::pool::names::{ClusterName, PodUid};
-use metes_core::pool::record::{Owner, RunStart};
+use metes_core::pool::{ClusterName, Owner, PodUid, RunStart};
 
 /// A free to carry out later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use metes_config::Settings;
 use metes_config::cni::Error;
 use metes_config::settings::Rule;
 use metes_core::keys::digest_hex;
-use metes_core::pool::names::NodeName;
+use metes_core::pool::NodeName;
 
 /// A node as its runs know it: what it is called, and the folder for one store.
 #[derive(Debug, Clone)]

@@ -6,9 +6,7 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use metes_core::pool::Addr;
-use metes_core::pool::names::InvalidName;
-use metes_core::pool::record::{Held, Owner, Pod};
+use metes_core::pool::{Addr, Held, InvalidName, Owner, Pod};
 
 use super::demand::{Demand, Demands, place};
 use super::report::{AdoptionConflict, ConflictKind};

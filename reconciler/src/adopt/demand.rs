@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use metes_core::pool::names::{ClusterName, ContainerId, InvalidName};
-use metes_core::pool::record::{Held, Owner, Pod};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, ClusterName, ContainerId, Held, InvalidName, NetworkName, Owner, Pod};
 
 use super::report::{Adopted, AdoptionConflict, ConflictKind};
 use super::reserved::Reserved;

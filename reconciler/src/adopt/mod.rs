@@ -30,7 +30,7 @@ use std::time::Duration;
 use metes_audit::accept;
 use metes_config::Settings;
 use metes_core::keys::Key;
-use metes_core::pool::record::Meta;
+use metes_core::pool::Meta;
 use metes_core::txn::Entry;
 use metes_engine::kv::Kv;
 use metes_engine::prefix;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use metes_core::pool::record::{Held, Owner};
+use metes_core::pool::{Held, Owner};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use metes_core::keys::{Key, Keys};
-use metes_core::pool::names::{ClusterName, ContainerKind};
-use metes_core::pool::record::{OwnerKind, Record, Reservation};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, ClusterName, ContainerKind, NetworkName, OwnerKind, Record, Reservation};
 use metes_core::txn::Entry;
 
 /// The holder of each address, in the form in which a pod can recognise its own reservations.

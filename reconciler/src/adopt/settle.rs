@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use futures_util::stream::{self, StreamExt};
-use metes_core::pool::record::{Held, Labels, Owner, OwnerRecord, Pod};
+use metes_core::pool::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes_engine::kv::Kv;
 
 use super::demand::{Demand, Demands};

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use metes_core::pool::record::{Held, Owner};
+use metes_core::pool::{Held, Owner};
 use metes_engine::kv::Kv;
 
 use super::demand::Demand;

@@ -3,8 +3,7 @@
 use metes_audit::Audit;
 use metes_core::keys::{Key, LeaseId, TicketId};
 use metes_core::memory::Memory;
-use metes_core::pool::Bits;
-use metes_core::pool::record::RunStart;
+use metes_core::pool::{Bits, RunStart};
 use metes_core::ticket::Ticket;
 use metes_core::txn::{Entry, Txn};
 

@@ -3,9 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use metes_core::pool::names::{ClusterName, InterfaceName, PodUid};
-use metes_core::pool::record::{Held, Owner, OwnerRecord};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, ClusterName, Held, InterfaceName, NetworkName, Owner, OwnerRecord, PodUid};
 
 use super::nads::Use;
 use super::pools::{Entry, Pool};

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use metes_core::keys::Scope;
-use metes_core::pool::names::{ClusterName, ContainerId, InterfaceName, InvalidName};
 use metes_core::pool::range::RangeSet;
-use metes_core::pool::record::{Held, Labels, Owner, Pod};
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{
+    Addr, ClusterName, ContainerId, Held, InterfaceName, InvalidName, Labels, NetworkName, Owner, Pod,
+};
 
 use super::facts::{PodFacts, PodRef, Reservation, World};
 use super::gathered::{Gathered, Group, Kept, Refused, Stale};

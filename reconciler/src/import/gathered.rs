@@ -4,8 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use metes_core::keys::Scope;
-use metes_core::pool::names::ContainerId;
-use metes_core::pool::record::{Held, Labels, Owner};
+use metes_core::pool::{ContainerId, Held, Labels, Owner};
 
 /// One interface of one container, and the addresses that it is to hold.
 #[derive(Debug, Clone)]

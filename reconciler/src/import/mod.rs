@@ -28,9 +28,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use metes_core::keys::Key;
-use metes_core::pool::NetworkName;
-use metes_core::pool::names::{ContainerKind, PodUid};
-use metes_core::pool::record::{Owner, OwnerKind, OwnerRecord, Record};
+use metes_core::pool::{ContainerKind, NetworkName, Owner, OwnerKind, OwnerRecord, PodUid, Record};
 use metes_core::txn::Entry;
 use metes_engine::kv::Kv;
 use metes_engine::release::release_as_read;

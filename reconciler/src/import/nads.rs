@@ -10,8 +10,8 @@ use metes_config::Config;
 use metes_config::cni::section::Shows;
 use metes_config::cni::{Environment, Json, Request, Section, Verb, version};
 use metes_core::keys::Scope;
+use metes_core::pool::Held;
 use metes_core::pool::range::RangeSet;
-use metes_core::pool::record::Held;
 
 /// The depth to which plugins are searched for inside a configuration: a list, a plugin, and the plugin that it
 /// delegates to.

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use metes_core::keys::{Bytes, LeaseId, digest_hex};
 use metes_core::meta;
-use metes_core::pool::names::ClusterName;
-use metes_core::pool::record::{Definitions, Meta, Record};
+use metes_core::pool::{ClusterName, Definitions, Meta, Record};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, Op, Txn};
 use metes_engine::kv::{Kv, LeaseAge};

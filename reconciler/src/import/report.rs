@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-use metes_core::pool::record::{Held, Owner, Pod};
+use metes_core::pool::{Held, Owner, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -1,7 +1,6 @@
 //! Reserves the addresses of one interface, unless another owner that may exist holds them.
 
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::{Held, Owner, OwnerKind, OwnerRecord};
+use metes_core::pool::{Held, Owner, OwnerKind, OwnerRecord, PodUid};
 use metes_engine::kv::Kv;
 
 use super::error::ImportError;

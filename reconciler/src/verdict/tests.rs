@@ -1,8 +1,6 @@
 use std::rc::Rc;
 
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::Owner;
-use metes_core::pool::{Addr, NetworkName};
+use metes_core::pool::{Addr, NetworkName, Owner, PodUid};
 use proptest::prelude::*;
 
 use super::*;

@@ -5,8 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use metes_core::keys::{Bytes, Key};
 use metes_core::pool::choose::Order;
-use metes_core::pool::record::{Owner, OwnerRecord, Record};
-use metes_core::pool::{Addr, Bits, NetworkName, Page};
+use metes_core::pool::{Addr, Bits, NetworkName, Owner, OwnerRecord, Page, Record};
 use metes_core::txn::{Op, Reply, Txn};
 
 use super::World;
@@ -144,7 +143,7 @@ impl World<'_> {
         }
         let config = &self.plan.configs[sandbox.config];
         let of_sets = record.addresses.iter().zip(&config.sets);
-        let is_wrong = |(held, set): (&metes_core::pool::record::Held, &metes_core::pool::RangeSet)| {
+        let is_wrong = |(held, set): (&metes_core::pool::Held, &metes_core::pool::RangeSet)| {
             let range = set.covers(Addr::from(held.address));
             range.is_none_or(|range| held.network.as_ref() != Some(range.network()))
         };

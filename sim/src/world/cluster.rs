@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use metes_core::pool::record::{self, Owner};
+use metes_core::pool::{Owner, record};
 use metes_node::mark::MarkFile;
 use metes_node::node::Identity;
 use metes_reconciler::api::{self, Phase, PodFilter};
@@ -178,7 +178,7 @@ impl World<'_> {
             }
             Ask::Nodes => {
                 // Two machines of one name have one Node, which says of neither that it was started again.
-                let of_name = |name: &metes_core::pool::names::NodeName| {
+                let of_name = |name: &metes_core::pool::NodeName| {
                     self.nodes
                         .iter()
                         .filter(move |other| other.boot.identity.node == *name)

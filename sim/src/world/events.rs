@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use metes_core::keys::{Key, LeaseId, PodInterface};
 use metes_core::known::HighWater;
-use metes_core::pool::record::{
-    Labels, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone, VERSION,
+use metes_core::pool::{
+    Addr, Bits, Labels, Meta, NetworkName, Owner, OwnerRecord, Page, PodIndex, Record, RunStart, Tombstone,
+    VERSION,
 };
-use metes_core::pool::{Addr, Bits, NetworkName, Page};
 use metes_core::txn::{Compare, Op, Txn};
 use metes_node::mark::MarkFile;
 use metes_node::spool::Spool;

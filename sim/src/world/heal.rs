@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use metes_audit::Audit;
-use metes_core::pool::names::ContainerKind;
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::{Owner, OwnerKind};
+use metes_core::pool::{ContainerKind, Owner, OwnerKind, PodUid};
 use metes_core::txn::Entry;
 
 use super::World;

@@ -2,8 +2,7 @@
 
 use metes_core::keys::Key;
 use metes_core::plan::hold::HoldRequest;
-use metes_core::pool::Addr;
-use metes_core::pool::record::{HoldNote, Meta, Owner, OwnerKind};
+use metes_core::pool::{Addr, HoldNote, Meta, Owner, OwnerKind};
 use metes_core::txn::Op;
 use metes_engine::random::random_id;
 

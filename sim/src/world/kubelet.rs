@@ -9,9 +9,9 @@ use metes::commands::del::Done;
 use metes_config::cni::error::Code;
 use metes_config::cni::request::Attachment;
 use metes_core::plan::ask::{Ask, RunStamp};
-use metes_core::pool::names::{ContainerId, PodUid};
-use metes_core::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, RunStart};
-use metes_core::pool::{RangesWanted, Wanted};
+use metes_core::pool::{
+    ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Wanted,
+};
 use metes_engine::random::random_id;
 use metes_node::spool::Spool;
 use metes_reconciler::claim::{Claim, Gone, Under};
@@ -768,7 +768,7 @@ impl World<'_> {
         sandbox_id: SandboxId,
         start: &RunStart,
         is_awaited: bool,
-        held: &[metes_core::pool::record::Held],
+        held: &[metes_core::pool::Held],
     ) -> Result<(), String> {
         let order = self.truth.order(Some(start));
         let sandbox = &self.truth.sandboxes[sandbox_id];

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 
 use metes_core::keys::Key;
 use metes_core::pool::choose::Order;
-use metes_core::pool::record::{Meta, VERSION};
-use metes_core::pool::{Addr, Bits, NetworkName, Page, RangeSet};
+use metes_core::pool::{Addr, Bits, Meta, NetworkName, Page, RangeSet, VERSION};
 use metes_core::txn::{Op, Reply, Txn, answered};
 
 use super::batches::SERVE;

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metes_core::keys::Keys;
-use metes_core::pool::names::InvalidName;
+use metes_core::pool::InvalidName;
 use tokio::time::Instant;
 
 use crate::chance::Chance;

@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use metes_core::limits;
 use metes_core::pool::choose::Order;
-use metes_core::pool::cooldown::{Cooldown, CooldownTime, WhenFull};
 use metes_core::pool::range::RangeSpec;
-use metes_core::pool::record::Held;
-use metes_core::pool::{NetworkName, Range, RangeSet};
+use metes_core::pool::{Cooldown, CooldownTime, Held, NetworkName, Range, RangeSet, WhenFull};
 
 use crate::chance::Chance;
 use crate::store::LeaseRules;

@@ -6,11 +6,10 @@ use std::net::IpAddr;
 
 use metes_core::keys::Key;
 use metes_core::pool::auto::chosen;
-use metes_core::pool::definition::{PoolDefinition, RangeState};
-use metes_core::pool::names::PoolName;
-use metes_core::pool::record::{PoolChanges, PoolRecord, Record, Reservation};
-use metes_core::pool::selector::{Facts, NodeLabels};
-use metes_core::pool::{Addr, PoolElement, PoolsWanted, Range, Standing};
+use metes_core::pool::{
+    Addr, Facts, NodeLabels, PoolChanges, PoolDefinition, PoolElement, PoolName, PoolRecord, PoolsWanted,
+    Range, RangeState, Record, Reservation, Standing,
+};
 use metes_core::txn::{Op, Txn};
 
 use super::plan::Config;

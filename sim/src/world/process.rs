@@ -11,7 +11,7 @@ use std::time::Duration;
 use metes::commands::add::AddDone;
 use metes::commands::del::Done;
 use metes_config::cni::Error;
-use metes_core::pool::record::RunStart;
+use metes_core::pool::RunStart;
 use metes_engine::kv::Failure;
 use metes_reconciler::pass::PassError;
 

@@ -5,7 +5,7 @@
 
 use metes_core::keys::Key;
 use metes_core::known::HighWater;
-use metes_core::pool::record::{Forgotten, Owner, Record};
+use metes_core::pool::{Forgotten, Owner, Record};
 use metes_core::txn::{Compare, Op, Txn};
 
 use super::World;

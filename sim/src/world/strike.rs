@@ -2,7 +2,7 @@
 //! its way, the very thing happens that it guards against. By chance alone, some of these would happen too rarely.
 
 use metes_core::keys::Key;
-use metes_core::pool::record::{
+use metes_core::pool::{
     Cooling, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone,
 };
 use metes_core::txn::{Compare, Op, Txn};

@@ -5,11 +5,10 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use metes_core::keys::{Key, Keys, PodInterface};
-use metes_core::pool::names::ClusterName;
-use metes_core::pool::record::{
-    Held, Leader, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone, VERSION,
+use metes_core::pool::{
+    Addr, Bits, ClusterName, Held, Leader, Meta, NetworkName, Owner, OwnerRecord, Page, PodIndex, Record,
+    Reservation, RunStart, Summary, Tombstone, VERSION,
 };
-use metes_core::pool::{Addr, Bits, NetworkName, Page, Summary};
 
 use crate::store::Model;
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use metes_core::pool::record::{Held, Owner, OwnerRecord, RunStart};
+use metes_core::pool::{Held, Owner, OwnerRecord, RunStart};
 
 use super::ids::{ProcessId, SandboxId};
 use super::tree::{Owned, OwnerChange, words};

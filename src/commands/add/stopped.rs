@@ -8,7 +8,7 @@ use metes_core::keys::Key;
 use metes_core::plan::allot::{Added, Allotted, Refused};
 use metes_core::plan::ask::Ask;
 use metes_core::plan::pools::PoolRefused;
-use metes_core::pool::names::PoolName;
+use metes_core::pool::PoolName;
 use metes_core::txn::{Entry, List, Op, Txn};
 use metes_engine::drive::Stopped;
 use metes_engine::kv::Kv;

@@ -246,8 +246,8 @@ fn paths_are_read_word_by_word() {
     let expected = [
         "crate::pool::self",
         "crate::pool::Addr",
-        "crate::pool::record::Held",
-        "crate::pool::record::Owner",
+        "crate::pool::Held",
+        "crate::pool::Owner",
         "crate::limits::A",
         "super::super::g",
         "metes_core::keys::Keys",

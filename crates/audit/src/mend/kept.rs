@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Kind;
 use metes_core::keys::{Bytes, Key, Keys};
-use metes_core::pool::record::{Owner, PodIndex, Record, Reservation};
+use metes_core::pool::{Owner, PodIndex, Record, Reservation};
 use metes_core::txn::Entry;
 
 /// The version of the format that this program writes and reads.

@@ -6,11 +6,10 @@ use metes_core::builder::{BitChanges, Builder};
 use metes_core::keys::{Bytes, Key, Keys, NetworkAddress};
 use metes_core::plan::free;
 use metes_core::pool::bitmap::Bits;
-use metes_core::pool::record::{
-    Held, Labels, Owner, OwnerKind, OwnerRecord, Pod, PodIndex, PoolChanges, Record, Reservation,
-    newer_version,
+use metes_core::pool::{
+    Addr, Held, Labels, NetworkName, Owner, OwnerKind, OwnerRecord, Page, Pod, PodIndex, PoolChanges, Record,
+    Reservation, newer_version,
 };
-use metes_core::pool::{Addr, NetworkName, Page};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Compare, Entry, Op, Txn};
 

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Finding, Kind};
 use metes_core::keys::{Key, Keys, NetworkAddress};
 use metes_core::plan::pool_change::StoredPools;
-use metes_core::pool::record::{Owner, OwnerRecord, Record, Reservation, Undecodable, newer_version};
-use metes_core::pool::{Addr, NetworkName, Page};
+use metes_core::pool::{
+    Addr, NetworkName, Owner, OwnerRecord, Page, Record, Reservation, Undecodable, newer_version,
+};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};

@@ -1,8 +1,7 @@
 //! CNI_ARGS: `K=V;K=V`, as every CNI plugin reads it.
 
 use super::Error;
-use metes_core::pool::names::PodUid;
-use metes_core::pool::record::Pod;
+use metes_core::pool::{Pod, PodUid};
 
 /// The longest namespace or name of a pod that is taken as a label, in bytes.
 const LABEL_MAX: usize = 253;

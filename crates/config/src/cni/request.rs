@@ -6,7 +6,7 @@ use std::fmt;
 use super::args::Args;
 use super::{Error, Json, Verb, Version, version};
 use metes_core::limits;
-use metes_core::pool::names::{ContainerId, InterfaceName};
+use metes_core::pool::{ContainerId, InterfaceName};
 
 /// The largest network configuration that is read, in bytes.
 pub(crate) const MAX_STDIN_BYTES: usize = limits::INPUT_BYTES as usize;

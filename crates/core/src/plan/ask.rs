@@ -3,10 +3,9 @@
 use super::known_pool::DecodedPools;
 use super::pools;
 use crate::keys::{Bytes, HintName, Keys, digest_hex};
-use crate::pool::asked::AskedRanges;
-use crate::pool::record::{Labels, Meta, Owner, Record, Reservation, RunStart};
-use crate::pool::selector::Facts;
-use crate::pool::{PoolsWanted, Wanted};
+use crate::pool::{
+    AskedRanges, Facts, Labels, Meta, Owner, PoolsWanted, Record, Reservation, RunStart, Wanted,
+};
 use crate::snapshot::Snapshot;
 
 /// An ADD as its caller asks for it. By what was read, it becomes a `Resolved`.

@@ -28,7 +28,7 @@ use crate::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
 use crate::limits;
 use crate::line::{Line, Waiting};
 use crate::meta;
-use crate::pool::record::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
+use crate::pool::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
 use crate::request::{Asked, FreeRequest};
 use crate::snapshot::Snapshot;
 use crate::ticket::Ticket;

@@ -5,7 +5,7 @@ use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
 use crate::keys::{Bytes, LeaseId, Scope};
 use crate::line::Line;
-use crate::pool::record::Owner;
+use crate::pool::Owner;
 use crate::request::TicketRecord;
 use crate::snapshot::Snapshot;
 use crate::txn::{Entry, Op, Txn};

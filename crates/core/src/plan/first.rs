@@ -68,8 +68,10 @@ mod tests {
     use crate::plan::ask::{Ask, RunStamp};
     use crate::pool::choose::Order;
     use crate::pool::range::fixtures::{cidr, set};
-    use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, PodIndex, Record, RunStart, Tombstone};
-    use crate::pool::{NetworkName, RangesWanted};
+    use crate::pool::{
+        Labels, Meta, NetworkName, Owner, OwnerRecord, Pod, PodIndex, RangesWanted, Record, RunStart,
+        Tombstone,
+    };
     use crate::txn::Entry;
 
     struct World {

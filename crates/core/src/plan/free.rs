@@ -11,10 +11,10 @@ use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, LeaseId, Scope};
 use crate::line::Line;
-use crate::pool::record::{
-    Caller, Cooling, Held, Owner, OwnerKind, OwnerRecord, PodIndex, Record, Reservation, RunStart, Tombstone,
+use crate::pool::{
+    Addr, Caller, Cooling, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PodIndex, Record, Reservation,
+    RunStart, Tombstone,
 };
-use crate::pool::{Addr, NetworkName};
 use crate::request::TicketRecord;
 use crate::snapshot::{BadRecord, Snapshot};
 use crate::txn::{Compare, Entry, Op};
@@ -498,8 +498,7 @@ pub(crate) fn bury(
 mod tests {
     use super::*;
     use crate::memory::Memory;
-    use crate::pool::Bits;
-    use crate::pool::record::Labels;
+    use crate::pool::{Bits, Labels};
 
     #[test]
     fn only_the_record_that_was_meant_is_freed() {

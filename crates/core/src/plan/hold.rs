@@ -10,8 +10,7 @@ use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, Scope};
 use crate::line::Line;
 use crate::meta::{self, Emptiness, OutOfService};
-use crate::pool::record::{HoldNote, Meta, Owner, OwnerRecord, Record, Reservation};
-use crate::pool::{Addr, NetworkName};
+use crate::pool::{Addr, HoldNote, Meta, NetworkName, Owner, OwnerRecord, Record, Reservation};
 use crate::snapshot::{BadRecord, Snapshot};
 
 /// The request of an operator.
@@ -325,7 +324,7 @@ mod tests {
             (holding.ip(), holding.page())
         };
         let owner = Owner::named(["east", "n1", "c1", "eth0"]).expect("plain names");
-        let other = Reservation::new(owner, crate::pool::record::Labels::default(), String::new());
+        let other = Reservation::new(owner, crate::pool::Labels::default(), String::new());
         let own = Reservation::of_hold(
             &NetworkName::default(),
             request("", None).address,

@@ -6,11 +6,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::keys::Keys;
-use crate::pool::RangeSet;
 use crate::pool::auto::AutoPool;
-use crate::pool::definition::PoolDefinition;
-use crate::pool::names::PoolName;
-use crate::pool::record::{PoolChanges, PoolRecord, Record, Undecodable};
+use crate::pool::{PoolChanges, PoolDefinition, PoolName, PoolRecord, RangeSet, Record, Undecodable};
 use crate::snapshot::{BadRecord, Snapshot};
 
 /// A pool as it was read.

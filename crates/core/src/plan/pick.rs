@@ -8,8 +8,7 @@ use super::resolved::{Resolved, need_key};
 use crate::builder;
 use crate::keys::{Key, Keys, NetworkAddress};
 use crate::pool::choose::{Choice, Refusal, choose};
-use crate::pool::record::Undecodable;
-use crate::pool::{Addr, Bits, Need, NetworkName, Page, View};
+use crate::pool::{Addr, Bits, Need, NetworkName, Page, Undecodable, View};
 use crate::snapshot::{BadRecord, Snapshot};
 
 /// The end of picking.

@@ -11,10 +11,10 @@ use crate::builder::Builder;
 use crate::keys::{Key, Keys};
 use crate::meta::{self, OutOfService};
 use crate::pool::auto::{AutoPool, auto_pools};
-use crate::pool::definition::{POOL_BYTES, POOL_CHANGES_BYTES, PoolDefinition, RangeState};
-use crate::pool::names::PoolName;
-use crate::pool::record::{Meta, PoolChanges, PoolRecord, Record};
-use crate::pool::{NetworkName, Range, Standing};
+use crate::pool::{
+    Meta, NetworkName, POOL_BYTES, POOL_CHANGES_BYTES, PoolChanges, PoolDefinition, PoolName, PoolRecord,
+    Range, RangeState, Record, Standing,
+};
 use crate::snapshot::{BadRecord, Snapshot};
 use crate::txn::{Entry, Reply, Txn};
 

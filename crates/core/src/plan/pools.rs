@@ -10,12 +10,11 @@ use super::known_pool::{DecodedPools, KnownPool, open_set};
 use super::source::{Full, Source, SourceSet};
 use crate::keys::{Bytes, Keys};
 use crate::pool::auto::{AutoPool, chosen};
-use crate::pool::definition::{PoolDefinition, PoolRoute, RangeState};
 use crate::pool::dns::PoolDns;
-use crate::pool::names::PoolName;
-use crate::pool::record::{FromPool, Held};
-use crate::pool::selector::Facts;
-use crate::pool::{Addr, NetworkName, Order, POOLS_MAX, PoolElement, PoolsWanted, place};
+use crate::pool::{
+    Addr, Facts, FromPool, Held, NetworkName, Order, POOLS_MAX, PoolDefinition, PoolElement, PoolName,
+    PoolRoute, PoolsWanted, RangeState, place,
+};
 use crate::snapshot::{BadRecord, Snapshot};
 
 /// The pools of one ADD, as they were read.

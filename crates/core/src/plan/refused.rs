@@ -6,8 +6,7 @@ use super::pools::PoolRefused;
 use crate::keys::{Bytes, Keys, NetworkAddress};
 use crate::meta::OutOfService;
 use crate::pool::choose::Refusal;
-use crate::pool::record::{Held, Owner, Reservation};
-use crate::pool::{Addr, NetworkName};
+use crate::pool::{Addr, Held, NetworkName, Owner, Reservation};
 use crate::snapshot::{BadRecord, Snapshot};
 use crate::txn::Op;
 

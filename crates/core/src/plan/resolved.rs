@@ -10,8 +10,10 @@ use crate::builder::Builder;
 use crate::keys::{Bytes, Keys, NetworkAddress, Scope};
 use crate::pool::choose::{Choice, Order, choose, spread_start};
 use crate::pool::range::Standing;
-use crate::pool::record::{Held, Owner, OwnerRecord};
-use crate::pool::{Addr, Need, NetworkName, Page, Range, RangeSet, RangesWanted, Start, View, Wanted, Wish};
+use crate::pool::{
+    Addr, Held, Need, NetworkName, Owner, OwnerRecord, Page, Range, RangeSet, RangesWanted, Start, View,
+    Wanted, Wish,
+};
 use crate::snapshot::Snapshot;
 
 /// An ADD of which it is known which ranges give its addresses.

@@ -4,9 +4,7 @@ use std::rc::Rc;
 
 use super::known_pool::KnownPool;
 use crate::keys::NetworkAddress;
-use crate::pool::cooldown::Cooldown;
-use crate::pool::record::{FromPool, Held};
-use crate::pool::{Addr, Range, RangeSet};
+use crate::pool::{Addr, Cooldown, FromPool, Held, Range, RangeSet};
 
 /// A range set that one address is taken from.
 #[derive(Debug, Clone)]

@@ -74,7 +74,7 @@ pub fn chosen(pools: &[AutoPool], facts: Facts<'_>) -> Vec<PoolName> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::selector::NodeLabels;
+    use crate::pool::NodeLabels;
 
     fn pools(texts: &[&str]) -> Vec<AutoPool> {
         let pool = |text: &&str| {

@@ -22,11 +22,17 @@ mod wanted;
 pub mod wish;
 
 pub use address::{Addr, Page, Summary};
+pub use asked::*;
 pub use bitmap::Bits;
 pub use choose::{Choice, Order, Pick, Refusal, choose, spread_start};
-pub use names::NetworkName;
+pub use cooldown::*;
+pub use definition::*;
+pub use known::*;
+pub use names::*;
 pub use range::{Family, Range, RangeError, RangeSet, RangeSetError, RangeSpec, Span, Standing};
 pub use range_counts::RangeCounts;
+pub use record::*;
+pub use selector::*;
 pub use view::{Need, View};
 pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, RangesWanted, Wanted, place};
 pub use wish::{Start, Wish};

@@ -792,7 +792,7 @@ impl Record for Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::asked::AskedRanges;
+    use crate::pool::AskedRanges;
 
     fn owner() -> Owner {
         Owner::named(["east", "n1", "c1", "net1"]).expect("checked names")

@@ -285,7 +285,7 @@ fn mark(node: &NodeFacts, seen: &StoreSeen) -> CheckLine {
 mod tests {
     use super::*;
     use crate::doctor::line::Verdict;
-    use metes_core::pool::record::Meta;
+    use metes_core::pool::Meta;
     use metes_engine::obstacle::Obstacle;
 
     fn about(member: u64, errors: &[&str]) -> About {

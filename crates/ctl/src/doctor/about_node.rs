@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::doctor::facts::{MachineFacts, MarkFacts};
     use crate::doctor::line::Verdict;
-    use metes_core::pool::record::Owner;
+    use metes_core::pool::Owner;
     use metes_engine::obstacle::Obstacle;
 
     #[test]

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use metes_core::known::HighWater;
-use metes_core::pool::names::{ClusterName, NodeName};
-use metes_core::pool::record::{Meta, Owner};
+use metes_core::pool::{ClusterName, Meta, NodeName, Owner};
 use metes_engine::kv::{About, Failure};
 use metes_engine::obstacle::Obstacle;
 use metes_etcd::certificate::Certificate;

@@ -3,9 +3,7 @@
 use ipnetwork::IpNetwork;
 
 use crate::inventory::Inventory;
-use metes_core::pool::known::{KnownRange, KnownState, known_ranges};
-use metes_core::pool::names::PoolName;
-use metes_core::pool::{Addr, NetworkName, Range, Span};
+use metes_core::pool::{Addr, KnownRange, KnownState, NetworkName, PoolName, Range, Span, known_ranges};
 
 /// A block of more addresses than 2 to this power is drawn as far as something is held in it.
 const WHOLE_BITS: u32 = 24;

@@ -24,9 +24,7 @@ use super::output::value_name;
 use super::{CliError, Context, Terminal};
 use area::{Area, Drawn, areas};
 use metes_config::keys::nearest;
-use metes_core::pool::NetworkName;
-use metes_core::pool::known::known_ranges;
-use metes_core::pool::names::PoolName;
+use metes_core::pool::{NetworkName, PoolName, known_ranges};
 use metes_engine::kv::{Failure, Kv};
 use picture::{CellNames, Picture};
 

@@ -292,9 +292,8 @@ pub(super) mod fixture {
     use super::*;
     use crate::inventory::Holder;
     use crate::map::area::{Drawn, areas};
-    use metes_core::pool::names::NetworkName;
     use metes_core::pool::range::fixtures::addr;
-    use metes_core::pool::record::{HoldNote, Labels, Owner, Pod};
+    use metes_core::pool::{HoldNote, Labels, NetworkName, Owner, Pod};
 
     /// Noon of 2026-01-02.
     pub(in crate::map) const NOW: u64 = 1_767_355_200;

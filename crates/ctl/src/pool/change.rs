@@ -6,7 +6,7 @@ use super::words;
 use crate::{CliError, Context, Terminal};
 use metes_core::limits;
 use metes_core::plan::pool_change::{PoolChangeRefused, PoolIntent, StoredPools};
-use metes_core::pool::record::Meta;
+use metes_core::pool::Meta;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::prefix::{self, FoundingError};
 use metes_engine::random::{random_id, random_pause};

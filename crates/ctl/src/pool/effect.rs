@@ -7,8 +7,7 @@ use super::words;
 use crate::inventory::{Row, holders};
 use crate::table::{or_dash, printable};
 use metes_core::plan::pool_change::{HeldOfPool, PoolIntent, StoredPools, overlaps};
-use metes_core::pool::definition::{PoolDefinition, PoolRange, RangeState};
-use metes_core::pool::{Range, Standing};
+use metes_core::pool::{PoolDefinition, PoolRange, Range, RangeState, Standing};
 
 /// A pool with its ranges folded.
 pub(super) struct FoldedPool<'a> {
@@ -217,9 +216,8 @@ fn beyond<'r>(range: &Range, others: impl Iterator<Item = &'r Range>) -> u128 {
 mod tests {
     use super::*;
     use crate::inventory::{Holder, Inventory};
-    use metes_core::pool::NetworkName;
     use metes_core::pool::range::fixtures::addr;
-    use metes_core::pool::record::{FromPool, Labels, Owner, Pod};
+    use metes_core::pool::{FromPool, Labels, NetworkName, Owner, Pod};
 
     fn pool(ranges: &str) -> PoolDefinition {
         serde_json::from_str(&format!(r#"{{"pool":"a","network":"blue","ranges":[{ranges}]}}"#))

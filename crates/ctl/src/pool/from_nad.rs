@@ -13,11 +13,12 @@ use metes_config::Config;
 use metes_config::cni::result::{Dns, Route};
 use metes_config::cni::{Json, Verb};
 use metes_config::nad::{NAD_KIND, Nad, metes_plugins, put_pools};
-use metes_core::pool::definition::{Excluded, PoolDefinition, PoolRange, PoolRoute, RangeState, RangeText};
 use metes_core::pool::dns::PoolDns;
-use metes_core::pool::names::PoolName;
 use metes_core::pool::range::usable;
-use metes_core::pool::{Addr, POOLED_MAX, Range, RangeSet, Span};
+use metes_core::pool::{
+    Addr, Excluded, POOLED_MAX, PoolDefinition, PoolName, PoolRange, PoolRoute, Range, RangeSet, RangeState,
+    RangeText, Span,
+};
 
 /// What the API server writes into `metadata`. It does not belong into what is applied.
 const OF_API_SERVER: [&str; 6] =

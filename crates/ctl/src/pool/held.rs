@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::inventory::{Inventory, Row};
-use metes_core::pool::Addr;
-use metes_core::pool::definition::PoolDefinition;
-use metes_core::pool::names::PoolName;
+use metes_core::pool::{Addr, PoolDefinition, PoolName};
 
 /// All that is held, by the pool that it was taken from.
 pub(super) struct HeldOfPools<'i> {

@@ -10,12 +10,11 @@ use crate::output::{ListOutput, Output};
 use crate::table::{CellForm, Column, Listed, or_dash, printable, table};
 use crate::{CliError, Context, Terminal};
 use metes_core::plan::pool_change::StoredPools;
-use metes_core::pool::cooldown::{CooldownTime, WhenFull};
-use metes_core::pool::definition::{Excluded, PoolDefinition, PoolRoute, RangeState};
 use metes_core::pool::dns::PoolDns;
-use metes_core::pool::names::PoolName;
-use metes_core::pool::selector::Selector;
-use metes_core::pool::{NetworkName, Order, RangeCounts};
+use metes_core::pool::{
+    CooldownTime, Excluded, NetworkName, Order, PoolDefinition, PoolName, PoolRoute, RangeCounts, RangeState,
+    Selector, WhenFull,
+};
 use metes_engine::kv::Kv;
 use metes_engine::walk::walk;
 
@@ -232,7 +231,7 @@ struct ShownRange<'a> {
 impl<'a> ShownPool<'a> {
     fn new(pool: &'a PoolDefinition, revision: i64, held: &HeldOfPools<'_>) -> Self {
         let folded = FoldedPool::new(pool);
-        let range = |(written, range): (&'a metes_core::pool::definition::PoolRange, &_)| ShownRange {
+        let range = |(written, range): (&'a metes_core::pool::PoolRange, &_)| ShownRange {
             range: written.range.to_string(),
             state: written.state.name(),
             gateway: written.gateway,

@@ -10,7 +10,7 @@ use yaml_serde::Deserializer;
 use crate::places::{Places, TextPlace};
 use metes_config::cni::Json;
 use metes_config::keys::meant_by;
-use metes_core::pool::definition::{POOL_BYTES, PoolDefinition, UncheckedPool};
+use metes_core::pool::{POOL_BYTES, PoolDefinition, UncheckedPool};
 
 /// A fault in the text of a pool, with its place.
 #[derive(Debug)]

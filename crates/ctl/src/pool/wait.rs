@@ -7,8 +7,7 @@ use crate::inventory::Inventory;
 use crate::{CliError, Context, Terminal};
 use tokio::time::Instant;
 
-use metes_core::pool::definition::{PoolDefinition, RangeState};
-use metes_core::pool::record::PoolRecord;
+use metes_core::pool::{PoolDefinition, PoolRecord, RangeState};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Found, List, Op, Txn};
 use metes_engine::kv::{Failure, Kv};

@@ -11,8 +11,7 @@ use crate::table::{printable, table};
 use crate::{CliError, Context, Terminal};
 use metes_core::plan::pool_change::StoredPools;
 use metes_core::pool::auto::{AutoPool, AutoVerdict, judge};
-use metes_core::pool::names::PoolName;
-use metes_core::pool::selector::{Facts, Selector};
+use metes_core::pool::{Facts, PoolName, Selector};
 use metes_engine::kv::Kv;
 use metes_node::state::node_name;
 

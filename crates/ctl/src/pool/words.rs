@@ -3,10 +3,8 @@
 use crate::table::or_dash;
 use metes_config::keys::no_such_pool;
 use metes_core::plan::pool_change::StoredPools;
-use metes_core::pool::definition::{PoolDefinition, PoolRange};
 use metes_core::pool::dns::PoolDns;
-use metes_core::pool::names::PoolName;
-use metes_core::pool::selector::{Patterns, Selector};
+use metes_core::pool::{Patterns, PoolDefinition, PoolName, PoolRange, Selector};
 
 pub(super) fn exclude(range: &PoolRange) -> String {
     let all: Vec<String> = range.exclude.iter().map(|excluded| excluded.0.to_string()).collect();

@@ -10,7 +10,7 @@ use crate::prefix;
 use metes_core::fence::Fence;
 use metes_core::known::{HighWater, OwnKey, SeenAs, judged_by};
 use metes_core::plan::change::Commit;
-use metes_core::pool::record::{FIRST_EPOCH, Meta};
+use metes_core::pool::{FIRST_EPOCH, Meta};
 use metes_core::snapshot::Snapshot;
 use metes_core::ticket::Ticket;
 use metes_core::txn::{Compare, Entry, Op, Txn};

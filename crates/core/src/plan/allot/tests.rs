@@ -7,8 +7,7 @@ use crate::meta::OutOfService;
 use crate::pool::choose::Order;
 use crate::pool::choose::Refusal;
 use crate::pool::range::fixtures::{self, addr, cidr};
-use crate::pool::record::{Labels, Pod, RunStart};
-use crate::pool::{Bits, NetworkName, RangeSet, RangesWanted, Wanted};
+use crate::pool::{Bits, Labels, NetworkName, Pod, RangeSet, RangesWanted, RunStart, Wanted};
 use crate::ticket::Ticket;
 use crate::txn::{Op, Txn};
 

@@ -8,8 +8,10 @@ use crate::plan::ask::RunStamp;
 use crate::plan::effects::Outcome;
 use crate::pool::choose::Order;
 use crate::pool::range::fixtures::{addr, cidr, set};
-use crate::pool::record::{Caller, Held, Labels, Owner, OwnerRecord, Pod, Reservation, RunStart, Tombstone};
-use crate::pool::{Addr, NetworkName, RangesWanted, Wanted};
+use crate::pool::{
+    Addr, Caller, Held, Labels, NetworkName, Owner, OwnerRecord, Pod, RangesWanted, Reservation, RunStart,
+    Tombstone, Wanted,
+};
 use crate::request::TicketRecord;
 use crate::txn::Reply;
 

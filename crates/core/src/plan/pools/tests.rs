@@ -15,8 +15,9 @@ use crate::plan::batch;
 use crate::plan::change::{Change, Step};
 use crate::plan::effects::Planned;
 use crate::pool::range::fixtures::{cidr, set};
-use crate::pool::record::{Labels, Meta, Owner, OwnerRecord, Pod, PoolChanges, PoolRecord, Record, RunStart};
-use crate::pool::{Range, Standing, Wanted};
+use crate::pool::{
+    Labels, Meta, Owner, OwnerRecord, Pod, PoolChanges, PoolRecord, Range, Record, RunStart, Standing, Wanted,
+};
 use crate::request::TicketRecord;
 use crate::ticket::Ticket;
 use crate::txn::{Op, Txn};

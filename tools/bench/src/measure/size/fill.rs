@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use etcd_client::{Client, Error, Txn, TxnOp};
 use metes_core::keys::{Keys, Scope, digest_hex};
-use metes_core::pool::record::{Held, Labels, Owner, OwnerRecord, Pod, Record, Reservation};
-use metes_core::pool::{Addr, Bits, NetworkName, Page, Summary};
+use metes_core::pool::{
+    Addr, Bits, Held, Labels, NetworkName, Owner, OwnerRecord, Page, Pod, Record, Reservation, Summary,
+};
 use tokio::task::JoinSet;
 
 use support::Store;

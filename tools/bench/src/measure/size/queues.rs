@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{PutOptions, TxnOp};
 use metes_core::keys::{Keys, LeaseId, Scope, TicketId};
 use metes_core::limits;
-use metes_core::pool::record::{Owner, Record};
+use metes_core::pool::{Owner, Record};
 use metes_core::request::TicketRecord;
 use metes_core::snapshot::Snapshot;
 use metes_engine::queue::Queue;

@@ -1,8 +1,8 @@
 //! `"pool": "auto"`: the pools say whom they are for.
 
 use super::*;
+use crate::pool::NodeLabels;
 use crate::pool::auto::{AutoVerdict, auto_pools, judge};
-use crate::pool::selector::NodeLabels;
 
 /// A pool of one /29 with this third byte.
 fn pool(name: &str, byte: u8, more: &str) -> String {
