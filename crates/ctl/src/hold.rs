@@ -108,7 +108,7 @@ pub(super) async fn hold<K: Kv>(
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether none was refused.
+/// Sets each of the addresses aside. Returns true if none was refused.
 async fn hold_all<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldArgs,
@@ -178,7 +178,7 @@ fn made_words(made: HoldMade, time: Option<Duration>) -> String {
     }
 }
 
-/// Whether all of them were set aside.
+/// Ends the hold of each of the addresses. Returns true if all of them were set aside.
 async fn remove_all<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldArgs,
@@ -239,7 +239,7 @@ struct HoldRow {
     created_at: Option<String>,
     /// For how long; none: until it is removed.
     for_seconds: Option<u64>,
-    /// What is left of that; 0: it is over, and the next pass of the reconciler frees the address.
+    /// The rest of that time. At 0 the next pass of the reconciler frees the address.
     seconds_left: Option<u64>,
 }
 

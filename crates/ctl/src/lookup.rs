@@ -1,7 +1,8 @@
-//! What a command reads of the store: a network's keys, a node's owners or one address where that is enough.
+//! Reads the part of the store that a command needs: a network's keys, a node's owners or one address where that is
+//! enough.
 //!
-//! A listing of all keys of a prefix is one walk at one revision. What is looked up after it, key by key, is newer: an
-//! address that changed hands in between shows its new holder, or is left out.
+//! A listing of all keys of a prefix is one walk at one revision. Keys that are read one by one after the walk are
+//! newer. An address that changed hands in between shows its new holder, or is left out.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

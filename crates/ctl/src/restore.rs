@@ -86,7 +86,7 @@ fn is_agreed(group: &KeptGroup, restore: &Restore, yes: bool, terminal: &mut Ter
     is_agreed
 }
 
-/// Whose it is, or its key.
+/// The group's owner, or else its keys.
 fn words(group: &KeptGroup) -> String {
     let key = || group.entries.iter().map(|entry| String::from_utf8_lossy(&entry.key).into_owned()).collect();
     group.owner.as_ref().map_or_else(key, ToString::to_string)

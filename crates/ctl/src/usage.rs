@@ -34,7 +34,7 @@ pub(super) async fn usage<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What few keys say, and how many addresses are held where.
+/// The part of a store that few keys tell, with counts of addresses.
 struct Counted {
     overview: Overview,
     counts: BTreeMap<AddressSpan, usize>,
@@ -42,7 +42,7 @@ struct Counted {
     left: Inventory,
 }
 
-/// What is counted: addresses of a network that are reserved, or are cooling, from the first to the last one.
+/// A span to count in: the reserved or the cooling addresses of a network, from the first to the last one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct AddressSpan {
     what: CountedKeys,
@@ -156,10 +156,11 @@ struct RangeUsage<'a> {
     range: Option<String>,
     /// The pool that it belongs to; none if configurations ask for it.
     pool: Option<&'a PoolName>,
-    /// What it is good for; none for addresses outside.
+    /// The state of the range; none for addresses outside.
     #[serde(serialize_with = "state_text")]
     state: Option<KnownState>,
-    /// How many addresses it can hand out; none without a range. As text, because some programs round large numbers.
+    /// The number of addresses that it can hand out; none without a range. It is a text, because some programs round
+    /// large numbers.
     #[serde(serialize_with = "as_text")]
     size: Option<u128>,
     held: usize,
@@ -235,7 +236,7 @@ fn usages(counted: &Counted) -> Vec<RangeUsage<'_>> {
     usages
 }
 
-/// How many addresses of each network lie in no range that is known of, and how many of these are set aside.
+/// The number of addresses of each network that lie in no known range, and the number of these that are set aside.
 fn outside<'a>(
     counted: &'a Counted,
     of_networks: &BTreeMap<&NetworkName, Vec<&KnownRange<'_>>>,
@@ -343,7 +344,7 @@ mod tests {
         AskedSeen { asked, created: revisions.0, written: revisions.1 }
     }
 
-    /// What is counted of a store with these configurations and these addresses.
+    /// The counts of a store with these configurations and these addresses.
     fn counted(asked: Vec<AskedSeen>, held: &[(&str, &str)]) -> Counted {
         let row = |(network, address): &(&str, &str)| Row {
             network: Some(NetworkName::stored(network).expect("a network")),

@@ -110,7 +110,7 @@ async fn follow<K: Kv + Follow>(
     }
 }
 
-/// What has happened to an address.
+/// A change of an address.
 #[derive(Serialize)]
 struct ChangedRow {
     /// By the clock of whoever watches.

@@ -86,7 +86,7 @@ pub(super) enum MapFormat {
     Yaml,
 }
 
-/// How many edits a name may be away from one that is suggested for it.
+/// The most edits between a name and a similar one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
 
 /// Draws a network, a pool or a prefix.
@@ -117,7 +117,8 @@ pub(super) async fn map<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is meant. A network goes before a pool of the same name, which most often is the same.
+/// Finds the thing that the arguments name. A network goes before a pool of the same name: most often both have the
+/// same addresses.
 fn drawn(
     args: &MapArgs,
     ranges: &Inventory,
@@ -222,7 +223,7 @@ fn print(
     }
 }
 
-/// How wide the longest address is that stands before a row.
+/// The width of the longest address that stands before a row, in characters.
 fn label_width(areas: &[Area]) -> usize {
     areas.iter().map(|area| area.block.last().to_string().len()).max().unwrap_or_default()
 }
