@@ -143,7 +143,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// What a transaction does to the bits of pages, and through them to summaries.
+/// The changes that a transaction makes to the bits of pages, and through them to summaries.
 #[derive(Debug, Default)]
 pub struct BitChanges {
     changes: BTreeMap<(NetworkName, Page), PageChange>,
@@ -166,7 +166,7 @@ impl BitChanges {
         self.page(network, address).clear.insert(address.bit());
     }
 
-    /// The address's bit stays as it is. Returns whether it was to be cleared.
+    /// Leaves the address's bit as it is. Returns true if it was to be cleared.
     pub fn keeps(&mut self, network: &NetworkName, address: Addr) -> bool {
         let at = (network.clone(), address.page());
         let Some(change) = self.changes.get_mut(&at) else { return false };

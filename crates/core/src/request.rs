@@ -1,4 +1,5 @@
-//! What a ticket carries to the run at the head of its queue: who waits, and all that deciding for it takes.
+//! The request that a ticket carries to the run at the head of its queue: the owner that waits, and all facts that a
+//! decision for it needs.
 //!
 //! The run at the head decides for the runs behind it by the same pure function by which it decides for itself. A
 //! request has a version of its own, and a reader refuses fields that it does not know. So a head never decides on a
@@ -62,7 +63,7 @@ struct AddRequest {
     at: String,
 }
 
-/// What one DEL asks the run at the head for.
+/// The request of one DEL to the run at the head.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FreeRequest {
@@ -80,7 +81,7 @@ pub struct FreeRequest {
     pub record: OwnerRecord,
 }
 
-/// What a run asks the one at the head for.
+/// The request of a run to the run at the head.
 #[derive(Debug, Clone)]
 pub enum Asked {
     /// Addresses. The epoch is that of the store which the run knows.
@@ -160,7 +161,7 @@ impl TicketRecord {
         self.add.is_some()
     }
 
-    /// What the run asks for; none if only the run itself can decide.
+    /// The run's request; none if only the run itself can decide.
     #[must_use]
     pub fn asked(self) -> Option<Asked> {
         if let Some(free) = self.free {

@@ -7,7 +7,7 @@ use super::txn::{Compare, Op, Reply, Txn};
 use crate::plan::effects::Position;
 use crate::pool::record::Record;
 
-/// How many operations the transaction has that takes a ticket, without the reads for the run.
+/// The number of operations of the transaction that takes a ticket, without the reads for the run.
 pub const TICKET_OPS: usize = 6;
 
 /// A run's ticket in its queue, as the key was read after it was made.

@@ -65,7 +65,7 @@ impl Ask {
         }
     }
 
-    /// Under which name a node remembers the texts of its pools; none while it is not known which pools they are.
+    /// The scope of the hints with the texts of its pools; none while its pools are not known.
     pub(crate) fn pools_scope(&self, keys: &Keys, seen: &Snapshot, decoded: &DecodedPools) -> Option<Scope> {
         let pools = self.pools()?;
         let (chosen, _) = pools::choose(pools, keys, seen, self.facts(pools), decoded).ok()?;

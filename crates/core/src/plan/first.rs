@@ -1,7 +1,7 @@
-//! The first request of a run as a commit, planned on what another run of the node has left behind. Pure.
+//! The first request of a run as a commit, planned on keys that another run of the node has left behind. Pure.
 //!
-//! What was left behind is a hint, and nothing relies on it: the transaction compares all that its plan assumed. If
-//! anything differs, the Else branch reads what a first look reads, so a wrong hint costs a proposal and no wait.
+//! These keys are hints, and nothing relies on them: the transaction compares all that its plan assumed. If anything
+//! differs, the Else branch reads what a first look reads, so a wrong hint costs a proposal and no wait.
 
 use super::change::{Change, Commit, Step};
 use crate::fence::Fence;

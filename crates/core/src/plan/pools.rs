@@ -71,12 +71,12 @@ pub enum PoolRefused {
     Bad(BadRecord),
 }
 
-/// Under which name a node remembers what `auto` chooses by; none without `auto`. No queue has it.
+/// The scope of the hints with `v1/pools`, by which `auto` chooses; none without `auto`. No queue has this scope.
 pub(crate) fn auto_scope(wanted: &PoolsWanted) -> Option<Scope> {
     wanted.has_auto().then(|| Scope::stored("pools,@auto").ok())?
 }
 
-/// Under which name a node remembers the texts of these pools. No queue has it.
+/// The scope of the hints with the texts of these pools. No queue has this scope.
 pub(crate) fn texts_scope(wanted: &PoolsWanted) -> Option<Scope> {
     let names: Vec<&str> = wanted.names().map(PoolName::as_str).collect();
     Scope::stored(&format!("pools,@{}", digest_hex(names.join("/").as_bytes()))).ok()
