@@ -205,7 +205,7 @@ fn stray_bits(keys: &Keys, mut bits: Bits, listed: &[txn::Found], page: Page) ->
 }
 
 /// Clears the bits in one transaction. It compares each page, and that each address is neither reserved nor cooling.
-/// Returns whether the compares were true.
+/// Returns true if the compares were true.
 async fn clear<K: Kv>(session: Session<'_, K>, stray: &[NetworkAddress]) -> Result<bool, Failure> {
     let neither = |builder: &mut Builder<'_>| {
         for (network, address) in stray {
