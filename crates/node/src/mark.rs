@@ -24,7 +24,7 @@ use metes_core::pool::record::RunStart;
 /// The hints that a node's runs leave to the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// The store as it was seen.
+    /// The newest state of the store that was seen.
     pub seen: HighWater,
     /// Never trusted.
     pub hints: Hints,
@@ -39,7 +39,7 @@ struct KeptMark {
     hints: Hints,
 }
 
-/// What saves a later run a request. If a hint is wrong, an answer of etcd shows it.
+/// Values that save a later run a request. If a hint is wrong, an answer of etcd shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
     /// A lease for the commits of ADDs.
