@@ -237,7 +237,7 @@ struct HoldRow {
     note: String,
     /// By the clock of whoever set it aside.
     created_at: Option<String>,
-    /// For how long; none: until it is removed.
+    /// The time of the hold; none: until it is removed.
     for_seconds: Option<u64>,
     /// The rest of that time. At 0 the next pass of the reconciler frees the address.
     seconds_left: Option<u64>,
@@ -330,7 +330,7 @@ async fn read_holds<K: Kv>(
 /// Why an address could not be set aside.
 #[derive(Debug, thiserror::Error)]
 enum HoldError {
-    /// By what was read. Nothing was written.
+    /// Refused by the keys that were read. Nothing was written.
     #[error(transparent)]
     Refused(#[from] HoldRefused),
     /// The store failed.

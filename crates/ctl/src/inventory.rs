@@ -159,7 +159,7 @@ impl Inventory {
         record.map_err(|why| self.unreadable.push(unreadable(why))).ok()
     }
 
-    /// Takes what was seen elsewhere.
+    /// Adds the contents of another inventory.
     pub(super) fn take(&mut self, other: Self) {
         self.rows.extend(other.rows);
         self.owners.extend(other.owners);

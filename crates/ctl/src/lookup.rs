@@ -24,14 +24,15 @@ use metes_engine::walk::walk;
 /// So many owners are looked up one by one; for more, all are listed.
 const OWNERS_BY_NAME: usize = 10_000;
 
-/// Among so many owners a static address that is only recorded is looked for, if it is not said that it is one.
+/// The most owners among which a static address that is only recorded is looked for, if the request does not say that
+/// it is one.
 const STATICS_SOUGHT: usize = 1000;
 
 /// True if an owner, with its record if that decodes, is among those that are looked for.
 pub(super) type OwnerTest<'a> = &'a dyn Fn(&Owner, Option<&OwnerRecord>) -> bool;
 
 impl<K: Kv> Context<'_, K> {
-    /// Reads what the addresses that are meant are among.
+    /// Reads the part of the store that has the addresses of the filter; it may have others, too.
     pub(super) async fn held(&self, filter: &Filter) -> Result<Inventory, Failure> {
         self.held_among(filter, &|_| ()).await
     }
@@ -85,7 +86,7 @@ impl<K: Kv> Context<'_, K> {
         self.with_owners(inventory).await
     }
 
-    /// Reads which ranges pools have and configurations ask for.
+    /// Reads the ranges of pools, and those that configurations ask for.
     pub(super) async fn ranges(&self) -> Result<Inventory, Failure> {
         let keys = self.session.keys;
         let see = |seen: &mut Inventory, entry| seen.see(keys, &entry);
@@ -111,7 +112,7 @@ impl<K: Kv> Context<'_, K> {
         Ok(())
     }
 
-    /// Reads who holds an address: in these networks, and what else is known of it there.
+    /// Reads the owners that hold an address in these networks, and all else that is known of it there.
     pub(super) async fn of_address(
         &self,
         networks: &[NetworkName],
@@ -125,7 +126,7 @@ impl<K: Kv> Context<'_, K> {
         self.with_owners(inventory).await
     }
 
-    /// Reads what those owners hold whose records begin with one of these prefixes.
+    /// Reads the addresses of the owners whose keys begin with one of these prefixes, and that `is_meant` accepts.
     pub(super) async fn of_owners(
         &self,
         prefixes: &[Bytes],
@@ -153,12 +154,12 @@ impl<K: Kv> Context<'_, K> {
         Ok(inventory.sorted())
     }
 
-    /// Reads what those of all owners hold that are meant.
+    /// Reads the addresses of all owners that `is_meant` accepts.
     pub(super) async fn of_all_owners(&self, is_meant: OwnerTest<'_>) -> Result<Inventory, Failure> {
         self.of_owners(&[self.session.keys.owners()], is_meant).await
     }
 
-    /// Reads what those hold who have such a static address, which is only recorded.
+    /// Reads the addresses of the owners that have such a static address, which is only recorded.
     pub(super) async fn recorded(&self, is_it: &dyn Fn(IpAddr) -> bool) -> Result<Inventory, Failure> {
         let is_recorded = |held: &Held| held.network.is_none() && is_it(held.address);
         let has_one = |record: &OwnerRecord| record.addresses.iter().any(is_recorded);
@@ -189,8 +190,8 @@ impl<K: Kv> Context<'_, K> {
         self.names(&prefix, BTreeSet::new()).await
     }
 
-    /// Reads who has this static address, which is only recorded. No key names such an address, so that all records are
-    /// read for it: none, if there are too many.
+    /// Reads the owners that have this static address, which is only recorded. No key names such an address, so all
+    /// records are read for it. If there are too many, none is read.
     pub(super) async fn recorded_among_few(&self, address: IpAddr) -> Result<Option<Inventory>, Failure> {
         let owners = self.session.keys.owners();
         let end = prefix_end(&owners);

@@ -67,7 +67,7 @@ pub(super) struct MendAsked<'a> {
     pub(super) yes: bool,
 }
 
-/// Mends what is meant, and audits again. What was done goes to `notes`, everything else is told.
+/// Mends the findings of the target, and audits again. Mends are reported in `notes`, everything else is told at once.
 pub(super) async fn mend_all<K: Kv>(
     context: &Context<'_, K>,
     MendAsked { target, backup, yes }: MendAsked<'_>,

@@ -71,7 +71,7 @@ pub(super) fn merged<'r>(ranges: impl IntoIterator<Item = &'r Range>) -> Vec<(Ad
 }
 
 impl<K: Kv> Context<'_, K> {
-    /// Reads what few keys say.
+    /// Reads the few keys of an overview.
     pub(super) async fn overview(&self) -> Result<Overview, Failure> {
         let keys = self.session.keys;
         let mut overview = Overview::default();

@@ -144,7 +144,7 @@ fn targets(args: &ReleaseArgs) -> Result<Vec<ReleaseTarget>, CliError> {
     lines.map(target).collect()
 }
 
-/// Reads what the targets are among, and all that their owners hold.
+/// Reads the part of the store that has the targets, and all addresses of their owners.
 async fn read<K: Kv>(
     context: &Context<'_, K>,
     args: &ReleaseArgs,

@@ -141,7 +141,7 @@ impl Sought {
         !matches!(self, Sought::Prefix(_) | Sought::Network(_) | Sought::Pool(_))
     }
 
-    /// That nothing of it is held, in a sentence.
+    /// The sentence that nothing of it is held.
     fn nothing(&self, inventory: &Inventory, args: &ShowArgs) -> String {
         let ShowArgs { what, filter, .. } = args;
         let is_there = |(_, address): &&(NetworkName, Addr)| match self {
@@ -161,7 +161,7 @@ impl Sought {
     }
 }
 
-/// Reads what a subject is among.
+/// Reads the part of the store that has a subject.
 async fn read<K: Kv>(
     context: &Context<'_, K>,
     subject: &Sought,

@@ -18,7 +18,7 @@ use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk_between;
 
-/// Shows how much of each range is used.
+/// Prints the usage of each range.
 pub(super) async fn usage<K: Kv>(
     context: &Context<'_, K>,
     output: &ListOutput,

@@ -181,7 +181,7 @@ async fn read<K: Kv>(
     Ok(ranges.sorted())
 }
 
-/// Says how many addresses of a network no picture shows.
+/// Tells the number of held addresses of a network that no picture shows.
 fn tell_outside(inventory: &Inventory, drawn: &Drawn, areas: &[Area], terminal: &mut Terminal<'_>) {
     let Drawn::Network(_) = drawn else { return };
     let shown: usize = areas

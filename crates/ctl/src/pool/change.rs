@@ -141,8 +141,8 @@ impl ChangeUnderWay {
         })
     }
 
-    /// Tells what became of the request that was not answered, if it was carried out. If it was not, it is sent anew,
-    /// and a late copy of it is refused: both compare `v1/pools`.
+    /// Tells that the request without an answer was carried out, if it was. If it was not, it is sent anew. A late copy
+    /// is refused then, because both compare `v1/pools`.
     fn settle(&mut self, judged: &[JudgedIntent], terminal: &mut Terminal<'_>) -> Result<(), CliError> {
         let Some((sent, _)) = &self.unanswered else { return Ok(()) };
         let is_as_sent = judged.iter().any(|judged| !judged.is_change && judged.intent == *sent);

@@ -153,7 +153,7 @@ impl Judgement {
         });
     }
 
-    /// Takes what is wrong with a network, and what it uses; `found` says where a key of it stands, or a line and a
+    /// Adds the issues of a network, and its ranges. `found` gives the place of a key in the file, or of a line and a
     /// column.
     fn judged_network(
         &mut self,
