@@ -85,8 +85,8 @@ impl HighWater {
         }
     }
 
-    /// Judges a store by what was read of it: meta, and the node's key if it was read. `revision` is the store's at
-    /// that time. A meta that does not decode is refused elsewhere.
+    /// Judges a store by the keys that were read: meta, and the node's key if that was read. `revision` is the store's
+    /// at that time. A meta that does not decode is refused elsewhere.
     #[must_use]
     pub fn judge(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> SeenAs {
         let Ok(meta) = seen.record::<Meta>(&keys.meta()) else { return SeenAs::Sound };

@@ -51,7 +51,7 @@ impl Ticket {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 
-    /// True if the ticket still exists, by what was read last.
+    /// True if the ticket existed when its key was read last.
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)

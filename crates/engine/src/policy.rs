@@ -71,7 +71,7 @@ pub enum TicketLease {
     Own(Option<LeaseId>),
 }
 
-/// A node that knows what it has seen of the store.
+/// A node with its knowledge of the store.
 #[derive(Clone)]
 pub struct Witness<'a> {
     /// The node's knowledge, read again each time: other runs of the node may have seen more.

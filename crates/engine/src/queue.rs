@@ -40,7 +40,7 @@ pub enum Turn {
     OutOfTime,
 }
 
-/// A ticket, and what was seen when it was taken.
+/// A ticket, and the state of the queue when it was taken.
 pub struct Taken<W> {
     /// The ticket.
     pub ticket: Ticket,

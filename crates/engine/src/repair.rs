@@ -166,7 +166,7 @@ fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 3] {
 /// A kind of key of a network's addresses.
 type AddressKey<'a> = (&'a Keys, fn(&Keys, &NetworkName, Addr) -> Bytes);
 
-/// The bits that a page must have: of what is reserved there, and of what is cooling.
+/// The bits that a page must have: those of its reserved and of its cooling addresses.
 ///
 /// # Errors
 /// [`Failure`]

@@ -207,7 +207,7 @@ impl MarkFile {
         }
     }
 
-    /// The mark by what was found, and the reason in the log if that is none of this node's.
+    /// The mark in a file that was found. If it is not this node's, the reason goes to the log.
     fn mark(&self, found: OwnFile<KeptMark>) -> Option<Mark> {
         let file = self.path.display();
         match found {

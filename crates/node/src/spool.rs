@@ -61,7 +61,7 @@ pub struct Survey {
     pub unreadable: usize,
 }
 
-/// The folder in the spool with what is of others: a folder for each machine and cluster.
+/// The folder in the spool with the entries of others: a folder for each machine and cluster.
 const OTHERS: &str = "others";
 
 /// The folder of spooled frees.

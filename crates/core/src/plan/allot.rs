@@ -1,5 +1,5 @@
-//! The next step of an ADD, from what it has read. Pure, so that a test can play every case, and a simulation makes the
-//! same decisions.
+//! The next step of an ADD, from the keys that it has read. Pure, so that a test can play every case, and a simulation
+//! makes the same decisions.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ pub struct Added {
     pub repeats: bool,
 }
 
-/// An ADD as a change of what is held.
+/// An ADD as a change of held addresses.
 pub struct Allotment<'a> {
     /// The request. It has no texts of pools: those may change, so each decision uses them as they were read.
     ask: Cow<'a, Ask>,

@@ -1,7 +1,8 @@
 //! One commit for many runs. Pure.
 //!
 //! The run at the head of a queue decides for itself and then, in order, for those behind it: each decision is the same
-//! function, on what was read with the writes of the decisions before laid over it. All of them are one transaction:
+//! function, on the keys that were read with the writes of the decisions before laid over them. All of them are one
+//! transaction:
 //!
 //! ```text
 //! compares   meta, and every page, summary and cursor that is written
@@ -65,7 +66,7 @@ pub(crate) struct Batch<'a> {
     written: BTreeSet<Bytes>,
 }
 
-/// An ADD that is to be served: its transaction, and what [`Serving`] says of it.
+/// An ADD that is to be served: its transaction, and its fields of [`Serving`].
 struct Add {
     txn: Txn,
     ticket: Bytes,

@@ -36,7 +36,8 @@ pub fn commit_first<C: Change>(
     // The first meta of a store is for a run that has looked.
     remembered.entry(&keys.meta())?;
     remembered.assume_absent(change.own_keys(&remembered));
-    // What cannot be done by a hint may be possible all the same, and what is finished by a hint is not.
+    // A change that a hint makes impossible may be possible all the same, and one that a hint shows as done may not be
+    // done.
     let Ok(Step::Commit(mut commit)) = change.plan(&remembered, fence, &Line::default()) else { return None };
     commit.done.as_ref()?;
     let Txn { step, compares, otherwise, .. } = &mut commit.txn;

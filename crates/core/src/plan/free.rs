@@ -521,7 +521,7 @@ mod tests {
             (spooled, Some(start("b", 10)), true),
             (spooled, Some(start("b", 11)), false),
             (spooled, Some(start("a", 99)), true),
-            // It was spooled before a reboot, so it does not count for what was reserved since.
+            // It was spooled before a reboot, so it frees nothing that was reserved after the reboot.
             (spooled_before, None, true),
             (spooled_before, Some(start("a", 50)), true),
             (spooled_before, Some(start("a", 51)), false),

@@ -72,7 +72,7 @@ fn holder(reservation: &Reservation) -> String {
     }
 }
 
-/// A request as a change of what is held.
+/// A request as a change of held addresses.
 pub struct Holding<'a> {
     request: &'a HoldRequest,
     keys: &'a Keys,
