@@ -26,17 +26,17 @@ use metes_node::recall::LeftBehind;
 pub struct AddDone {
     /// The addresses, in result order.
     pub held: Vec<Held>,
-    /// The owner held them before this run.
+    /// True if the owner held them before this run.
     pub repeats: bool,
-    /// The part of the result that their pools add.
+    /// The part of the result that comes from their pools.
     pub of_pools: PoolResult,
 }
 
-/// Reserves what `ask` asks for.
+/// Reserves the addresses that `ask` asks for.
 ///
-/// First it carries out what an earlier run of this owner has spooled. It commits by what earlier runs of the node have
-/// left behind, or by a look, and leaves as much for the next run. Where nothing is free, it makes room before it
-/// answers so.
+/// First it carries out the frees that earlier runs of this owner have spooled. It plans on the hints that earlier runs
+/// of the node have left behind, or on a look, and leaves such hints for the next run. If no address is free, it tries
+/// to make room before it answers that a range or pool is full.
 ///
 /// # Errors
 /// A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
@@ -66,7 +66,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     added
 }
 
-/// Drives the allotment until it is made, or there is no room for it.
+/// Drives the allotment until it is made, or until no room can be made for it.
 async fn allot<K: Kv>(
     run: &Run<'_, K>,
     ask: &Ask,
@@ -95,7 +95,8 @@ async fn allot<K: Kv>(
     }
 }
 
-/// The part of the result that pools add. An owner may hold an address of a pool that is not for it any more.
+/// The part of the result that comes from pools. An owner may hold an address of a pool that the allotment did not use,
+/// because that pool is not for it any more. Such pools are read here.
 async fn in_result<K: Kv>(run: &Run<'_, K>, pools: &ReadPools, held: &[Held]) -> Result<PoolResult, Failure> {
     let names = pools.unused(held);
     let keys: Vec<Bytes> = names.iter().map(|name| run.session.keys.pool(name)).collect();

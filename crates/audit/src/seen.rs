@@ -24,9 +24,9 @@ use metes_core::txn::Entry;
 pub struct Audit {
     pub(super) keys: Keys,
     pub(super) networks: BTreeMap<NetworkName, Network>,
-    /// Addresses that an owner lists, and whose reservations were not seen.
+    /// Addresses that an owner lists, and whose reservations have not been seen yet.
     pub(super) listed: BTreeMap<NetworkName, BTreeSet<Addr>>,
-    /// True if a newer program wrote the record of some owner: it may list any address.
+    /// True if a newer program wrote the record of some owner: that record may list any address.
     pub(super) has_newer_owner: bool,
     pub(super) look: Look,
     pub(super) meta: MetaState,
@@ -35,20 +35,20 @@ pub struct Audit {
     pub(super) stale: Vec<(Vec<u8>, i64)>,
     pub(super) counts: Counts,
     pub(super) pools: BTreeMap<PoolName, PoolDefinition>,
-    /// The pools that `auto` may choose, as the changes of pools have left it.
+    /// The pools that `auto` may choose, as `v1/pools` lists them.
     pub(super) auto: Vec<AutoPool>,
-    /// True if all of these decode.
+    /// True if all pools and `v1/pools` decode.
     pub(super) pools_are_known: bool,
     /// The ranges that configurations ask for.
     pub(super) asked: Vec<AskedSeen>,
     pub(super) asked_keys: Vec<Bytes>,
-    /// The addresses with a hold whose time is not over, by the keys that say it.
+    /// The addresses with a hold whose time is not over: each has a key below `v1/hold`.
     pub(super) times_of_holds: BTreeSet<NetworkAddress>,
     /// The addresses that are set aside, by the keys of owner records.
     pub(super) set_aside: BTreeSet<NetworkAddress>,
     /// The addresses that running pods use and the store lacks, with their keys.
     pub(super) lacking: Vec<(Bytes, Addr, Lacking)>,
-    /// The owners that hold addresses and cannot be using them; known only if owners are left aside.
+    /// The owners that hold addresses and cannot be using them; empty unless the audit leaves owners aside.
     orphans: Rc<BTreeSet<Owner>>,
 }
 
@@ -56,9 +56,10 @@ pub struct Audit {
 pub(super) enum Look {
     /// Nothing.
     Bits,
-    /// Digests of all records, which show if anything is wrong.
+    /// Digests of all records. They show whether anything is wrong.
     First(Claims),
-    /// All records about suspects. The first look has settled the rest.
+    /// All records about suspects: those for which the digests of the first look did not agree. It has settled the
+    /// rest.
     Second(Inquiry),
 }
 
@@ -88,7 +89,7 @@ pub(super) struct Bitmap {
 }
 
 impl Audit {
-    /// Begins.
+    /// An audit that has seen no key yet.
     #[must_use]
     pub fn new(keys: &Keys) -> Self {
         Self {
@@ -114,13 +115,14 @@ impl Audit {
         }
     }
 
-    /// Begins an audit that leaves owners and holders aside. Only the addresses that `orphans` hold are counted.
+    /// An audit that leaves owners and holders aside, and has seen no key yet. Only the addresses that `orphans` hold
+    /// are counted.
     pub(crate) fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
         Self { look: Look::Bits, orphans, ..Self::new(keys) }
     }
 
-    /// The bounds of the next look: its beginning, its passage to owners and to the pod index, and its end. A second
-    /// look reads only the keys that name the fault.
+    /// The bounds of the next look: its beginning, the beginnings of the owners and of the pod index, and its end. A
+    /// second look reads only the keys that can name the fault.
     pub(super) fn bounds(&self) -> [Bytes; 4] {
         let keys = &self.keys;
         let (mut first, mut last) = (keys.root(), prefix_end(&keys.root()));
@@ -164,12 +166,12 @@ impl Audit {
         }
     }
 
-    /// True if there is anything that all writers must have agreed on before.
+    /// True if there are keys that no writer makes before the store has its meta.
     pub(super) fn has_allocations(&self) -> bool {
         !self.networks.is_empty() || self.counts.owners > 0 || self.counts.pods > 0
     }
 
-    /// Takes a finding. A newer program's record is not judged, and is reported as newer, once. Returns whether the
+    /// Adds a finding. The record of a newer program is not judged; it is reported once, as newer. Returns true if the
     /// record was judged.
     fn find(&mut self, kind: Kind, entry: &Entry, what: impl Into<String>) -> bool {
         let version = newer_version(&entry.value).filter(|_| kind != Kind::SchemaNewer);
@@ -187,7 +189,7 @@ impl Audit {
         false
     }
 
-    /// Decodes a record; one that does not is reported.
+    /// Decodes a record. If it does not decode, that is reported.
     fn decode<R: Record>(&mut self, kind: Kind, entry: &Entry) -> Option<R> {
         R::decode(&entry.value).map_err(|why| _ = self.find(kind, entry, why.to_string())).ok()
     }
@@ -329,7 +331,7 @@ impl Audit {
         }
     }
 
-    /// The existence of the key is all that decides.
+    /// Only the existence of the key decides: it counts even if it does not decode.
     fn see_cooling(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
         self.counts.cooling += 1;
         self.networks.entry(network).or_default().cooling.insert(address);
@@ -382,7 +384,7 @@ impl Audit {
         self.lacking.push((entry.key.clone(), address, lacking));
     }
 
-    /// No address depends on it, but a pass may wait for it to end.
+    /// Takes a note. No address depends on it, but a pass may wait for it to vanish.
     fn see_note<R: Record>(&mut self, entry: &Entry) {
         if self.decode::<R>(Kind::UndecodableNote, entry).is_some() {
             self.goes_with_lease(entry);
@@ -412,7 +414,7 @@ impl Audit {
     }
 }
 
-/// True if a record is one of its owner's kind: that of a hold has a note and the hold's address alone.
+/// True if a record fits its owner's kind. The record of a hold has a note, and no address but the hold's.
 fn is_of_kind(record: &OwnerRecord, kind: &OwnerKind) -> bool {
     match kind {
         OwnerKind::Container(_) => record.hold.is_none(),
@@ -423,7 +425,7 @@ fn is_of_kind(record: &OwnerRecord, kind: &OwnerKind) -> bool {
     }
 }
 
-/// True if a cursor's value is an address: 32 hex digits, as in keys, or as people write it.
+/// True if a cursor's value is an address: 32 hex digits, as in keys, or the form that people write.
 fn is_address(value: &[u8]) -> bool {
     std::str::from_utf8(value).is_ok_and(|text| {
         let hex = text.len() == 32 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

@@ -16,18 +16,18 @@ use metes_core::pool::range::RangeSet;
 use metes_core::pool::{Addr, Cooldown, CooldownTime, NetworkName, Order, PoolsWanted, WhenFull};
 
 /// The most addresses that one interface may have, from range sets and static ones together. One transaction takes all
-/// of them, and etcd bounds its operations.
+/// of them, and etcd bounds the operations of a transaction.
 pub const ADDRESSES_MAX: usize = 30;
 
-/// `ipam.type` of other plugins: a configuration for one of them came here by mistake.
+/// The `ipam.type` of other plugins. A configuration with one of them came here by mistake.
 const OTHER_PLUGINS: [&str; 4] = ["static", "host-local", "dhcp", "whereabouts"];
 
 /// A checked network configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The network's `name` for CNI. It says nothing about uniqueness.
+    /// The network's `name` for CNI. Networks of several names may share their addresses.
     pub cni_network: String,
-    /// The uniqueness domain.
+    /// The network in which no address is held twice (`network_name`).
     pub network: NetworkName,
     /// The range sets, in result order: one address is taken from each.
     pub sets: Vec<RangeSet>,
@@ -105,7 +105,7 @@ impl Form {
         }
     }
 
-    /// As users know it.
+    /// The name of the form, as users know it.
     fn name(self) -> &'static str {
         match self {
             Form::Whereabouts => "whereabouts",
@@ -120,7 +120,7 @@ impl Form {
         two_forms(key, self.name(), other_key, other.name())
     }
 
-    /// host-local takes the DNS from a file.
+    /// The DNS that `ipam` gives. In host-local's form it comes from a file, so `ipam` gives none.
     fn dns(self, ipam: &Section<'_>) -> Result<Dns, Error> {
         match self {
             Form::Whereabouts | Form::Static | Form::Pools => results::dns(ipam),
@@ -144,7 +144,7 @@ impl Form {
     }
 }
 
-/// The capability ipRanges belongs to host-local's form.
+/// The key of the capability ipRanges, if that is given. It belongs to host-local's form.
 fn capability(sections: &Sections<'_>) -> Result<Option<String>, Error> {
     let Some(runtime) = &sections.runtime else {
         return Ok(None);
@@ -154,12 +154,12 @@ fn capability(sections: &Sections<'_>) -> Result<Option<String>, Error> {
 }
 
 impl Config {
-    /// Checks the configuration of a request. The addresses that an ADD asks for are judged for an ADD alone. Keys that
-    /// leave it unclear which addresses are meant are refused, but not for a DEL.
+    /// Checks the configuration of a request. Requested addresses are judged only for an ADD. A key that makes the
+    /// wanted addresses ambiguous is refused, but not for a DEL.
     ///
     /// # Errors
-    /// Code 7 for an invalid configuration; it names the key and the value found. Code 4 for addresses in CNI_ARGS that
-    /// are none. The details name the other oddities of the configuration.
+    /// Code 7 for an invalid configuration; it names the key and the value found. Code 4 for a value in CNI_ARGS that
+    /// should be an address and is none. The details of an error name the other oddities of the configuration.
     pub fn parse(request: &Request) -> Result<Config, Error> {
         let (read, notes) = Self::judge(request);
         match read {
@@ -168,7 +168,7 @@ impl Config {
         }
     }
 
-    /// The same, with the other oddities beside it.
+    /// As [`Config::parse`], but returns the notes about other oddities beside the result.
     pub(super) fn judge(request: &Request) -> (Result<Config, Error>, Vec<String>) {
         let sections = match Sections::of(request) {
             Ok(sections) => sections,
@@ -229,14 +229,14 @@ impl Config {
             resolv_conf: ipam.text("resolvConf")?.map(str::to_owned),
             notes: Vec::new(),
         };
-        // The settings read their values, and pass over one that is no text.
+        // The settings read these keys too, and pass over a value that is no text. Here it is an error.
         for key in keys::SETTINGS {
             ipam.text(key)?;
         }
         Ok(config)
     }
 
-    /// The range sets. None of them gives away a gateway that the configuration names.
+    /// The range sets. None of them hands out a gateway that the configuration names.
     fn take_sets(
         &self,
         sections: &Sections<'_>,
@@ -322,7 +322,7 @@ fn network_name(ipam: &Section<'_>) -> Result<NetworkName, Error> {
     }
 }
 
-/// Known keys that mean nothing in this form.
+/// Notes about known keys that have no effect in this form.
 fn without_effect(sections: &Sections<'_>, form: Form, config: &Config) -> Vec<String> {
     let ignored = |key: &str, why: &str| {
         sections.ipam.has(key).then(|| format!("key `{}` is ignored: {why}", sections.ipam.at(key)))

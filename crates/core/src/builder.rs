@@ -1,7 +1,7 @@
-//! Builds transactions that change what is held from what was read. Pure.
+//! Builds transactions that change held addresses, on the keys that were read. Pure.
 //!
-//! A plan compares every key that it relies on with what was read. Its Else branch reads all of them again, so a lost
-//! race costs one round trip. If a plan relies on a key that was not read yet, it asks for the key instead.
+//! A plan compares every key that it relies on with the state that was read. Its Else branch reads all of them again,
+//! so a lost race costs one round trip. If a plan relies on a key that was not read yet, it asks for the key instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Starts a transaction on what was read, for a step of the protocol.
+    /// Starts a transaction on the keys that were read, for a step of the protocol.
     #[must_use]
     pub fn new(step: &'static str, snapshot: &'a Snapshot) -> Self {
         let (txn, effects) = (Txn { step, ..Txn::default() }, Effects::default());
@@ -140,7 +140,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// What a transaction does to the bits of pages, and through them to summaries.
+/// The changes that a transaction makes to the bits of pages, and through them to summaries.
 #[derive(Debug, Default)]
 pub struct BitChanges {
     changes: BTreeMap<(NetworkName, Page), PageChange>,
@@ -163,7 +163,7 @@ impl BitChanges {
         self.page(network, address).clear.insert(address.bit());
     }
 
-    /// The address's bit stays as it is. Returns whether it was to be cleared.
+    /// Leaves the address's bit as it is. Returns true if it was to be cleared.
     pub(crate) fn keeps(&mut self, network: &NetworkName, address: Addr) -> bool {
         let at = (network.clone(), address.page());
         let Some(change) = self.changes.get_mut(&at) else { return false };

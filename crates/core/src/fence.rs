@@ -1,5 +1,5 @@
-//! What prevents that a commit is applied late: after its run was stopped for long, has left, or has settled that
-//! the commit was not applied.
+//! The fence. It prevents that a commit is applied late: after its run was stopped for long, has left, or has settled
+//! that the commit was not applied.
 
 use super::builder::Builder;
 use super::keys::{Bytes, LeaseId};

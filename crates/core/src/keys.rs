@@ -203,7 +203,7 @@ pub struct PodInterface {
     pub network: NetworkName,
 }
 
-/// Whose the key is that a node's runs leave in the store.
+/// The names in a node's own key, which its runs leave in the store.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeKey {
     /// The cluster's name, if it has one.
@@ -309,7 +309,7 @@ impl Keys {
         self.join(&format!("net/{network}/cooling/"))
     }
 
-    /// That an address of a network is cooling.
+    /// The key that exists while an address of a network is cooling.
     #[must_use]
     pub fn cooling(&self, network: &NetworkName, address: Addr) -> Bytes {
         self.join(&format!("net/{network}/cooling/{:032x}", address.0))
@@ -368,7 +368,7 @@ impl Keys {
         self.join(&format!("gone/{cluster}/"))
     }
 
-    /// That a cluster's reconciler has seen that this machine is gone.
+    /// The key that says that a cluster's reconciler has seen that this machine is gone.
     #[must_use]
     pub fn gone_machine(&self, node: &NodeKey) -> Bytes {
         self.join(&format!("gone/{}", machine_path(node)))
@@ -392,13 +392,13 @@ impl Keys {
         self.join("cluster/")
     }
 
-    /// Which of a cluster's long-running reconcilers leads.
+    /// The key that names the leading one of a cluster's long-running reconcilers.
     #[must_use]
     pub fn lead(&self, cluster: &ClusterName) -> Bytes {
         self.join(&format!("lead/{cluster}"))
     }
 
-    /// What an import last saw of a cluster's NetworkAttachmentDefinitions.
+    /// The key of a cluster's NetworkAttachmentDefinitions as an import last saw them.
     #[must_use]
     pub fn import(&self, cluster: &ClusterName) -> Bytes {
         self.join(&format!("import/{cluster}"))
@@ -416,19 +416,19 @@ impl Keys {
         self.join("pool/")
     }
 
-    /// The prefix of all pools, and of what every change of one writes.
+    /// The prefix of all pools, and of the key that every change of a pool writes.
     #[must_use]
     pub fn pools_and_changes(&self) -> Bytes {
         self.join("pool")
     }
 
-    /// What every change of a pool writes.
+    /// The key that every change of a pool writes.
     #[must_use]
     pub fn pool_changes(&self) -> Bytes {
         self.join("pools")
     }
 
-    /// Exists as long as the time of a hold is not over; a hold without an end has no such key.
+    /// The key that exists until the time of a hold is over; a hold without an end has no such key.
     #[must_use]
     pub fn hold(&self, network: &NetworkName, address: Addr) -> Bytes {
         self.join(&format!("hold/{network}/{:032x}", address.0))
@@ -440,13 +440,13 @@ impl Keys {
         self.join("hold/")
     }
 
-    /// What a configuration asks for; see [`AskedRanges::identity`].
+    /// The key of the ranges that a configuration asks for; see [`AskedRanges::identity`].
     #[must_use]
     pub fn asked(&self, asked: &AskedRanges) -> Bytes {
         self.join(&format!("asked/{}", digest_hex(&asked.identity())))
     }
 
-    /// The prefix of what all configurations ask for.
+    /// The prefix of the ranges that all configurations ask for.
     #[must_use]
     pub fn all_asked(&self) -> Bytes {
         self.join("asked/")
@@ -482,7 +482,7 @@ impl Keys {
         self.join(&format!("seen/{cluster}/"))
     }
 
-    /// That a cluster's reconciler has seen a node of this name.
+    /// The key that says that a cluster's reconciler has seen a node of this name.
     #[must_use]
     pub fn seen_node(&self, cluster: &ClusterName, node: &NodeName) -> Bytes {
         self.join(&format!("seen/{cluster}/{node}"))
@@ -494,7 +494,7 @@ impl Keys {
         self.join("lacking/")
     }
 
-    /// That a cluster's reconciler saw a pod report this address, which the store lacks.
+    /// The key that says that a cluster's reconciler saw a pod report this address, which the store lacks.
     #[must_use]
     pub fn lacking(&self, cluster: &ClusterName, network: &NetworkName, address: Addr) -> Bytes {
         self.join(&format!("lacking/{cluster}/{network}/{:032x}", address.0))
@@ -530,7 +530,7 @@ impl Keys {
         self.join(&format!("tail/{scope}"))
     }
 
-    /// What shows when a queue moved last: every commit from the queue writes it.
+    /// The key that shows when a queue moved last: every commit from the queue writes it.
     #[must_use]
     pub fn moved(&self, scope: &Scope) -> Bytes {
         self.join(&format!("moved/{scope}"))

@@ -1,9 +1,9 @@
-//! What a node knows of its store, and whether an answer contradicts that. Pure.
+//! A node's knowledge of its store, and the judgement whether an answer contradicts it. Pure.
 //!
 //! An etcd that was restored from a backup, emptied, or is another one has forgotten who holds what, and would give
-//! away addresses of running pods. Three things tell it: the store's id and epoch in meta, the store's revision, and
+//! away addresses of running pods. Three things show this: the store's id and epoch in meta, the store's revision, and
 //! the node's own key. Others may have used a restored store beyond every revision that this node has seen. But only
-//! this node writes its own key, so a key that is older than the node knows it was restored.
+//! this node writes its own key. So if the key is older than the node knows it, the store was restored.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +57,8 @@ pub enum SeenAs {
 }
 
 impl HighWater {
-    /// What an answer shows of a store: its meta, and the node's key `own`, or the one that the node is known to have
-    /// left under a former name. None if it shows no meta.
+    /// The state of a store that an answer shows: its meta, and the node's key `own`, or else the key that the node is
+    /// known to have left under a former name. None if it shows no meta.
     #[must_use]
     pub fn shown(keys: &Keys, seen: &Snapshot, own: &[u8], known: Option<&Self>) -> Option<Self> {
         let Meta { id: store, epoch, .. } = seen.record(&keys.meta()).ok().flatten()?;
@@ -85,8 +85,8 @@ impl HighWater {
         }
     }
 
-    /// Judges a store by what was read of it: meta, and the node's key if it was read. `revision` is the store's at
-    /// that time. A meta that does not decode is refused elsewhere.
+    /// Judges a store by the keys that were read: meta, and the node's key if that was read. `revision` is the store's
+    /// at that time. A meta that does not decode is refused elsewhere.
     #[must_use]
     pub fn judge(&self, keys: &Keys, seen: &Snapshot, revision: i64) -> SeenAs {
         let Ok(meta) = seen.record::<Meta>(&keys.meta()) else { return SeenAs::Sound };
@@ -119,8 +119,8 @@ impl HighWater {
         self.key.as_ref().filter(|_| self.is_of(meta))
     }
 
-    /// What is known after both were seen: of the later epoch, else the higher revision and the younger key. Of another
-    /// store in the same epoch nothing is taken: the first one is the evidence.
+    /// The knowledge after both were seen: the one of the later epoch, else the higher revision and the younger key. If
+    /// `newer` is of another store in the same epoch, nothing of it is taken: `self` is the evidence.
     #[must_use]
     pub fn merged(self, newer: Self) -> Self {
         if newer.epoch != self.epoch {

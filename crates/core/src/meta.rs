@@ -37,7 +37,7 @@ impl OutOfService {
     }
 }
 
-/// Whether a store with this meta hands out addresses.
+/// Checks that a store with this meta hands out addresses.
 ///
 /// # Errors
 /// [`OutOfService`]
@@ -50,7 +50,7 @@ pub fn judge(meta: &Meta) -> Result<(), OutOfService> {
     }
 }
 
-/// Whether this program may write to a store with this meta.
+/// Checks that this program may write to a store with this meta.
 ///
 /// # Errors
 /// The oldest version that may.
@@ -98,13 +98,13 @@ pub(crate) fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut 
     }
 }
 
-/// Whether a prefix without a meta has allocations. Then it has lost its meta.
+/// The judgement of a prefix. One that has allocations and no meta has lost its meta.
 pub(crate) enum Emptiness {
     /// It has a meta, or no allocations.
     Sound,
-    /// It has none, and has allocations.
+    /// It has allocations and no meta.
     Lost,
-    /// These reads will say it.
+    /// Only these reads will tell.
     Unknown(Vec<Op>),
 }
 

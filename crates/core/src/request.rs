@@ -1,4 +1,5 @@
-//! What a ticket carries to the run at the head of its queue: who waits, and all that deciding for it takes.
+//! The request that a ticket carries to the run at the head of its queue: the owner that waits, and all facts that a
+//! decision for it needs.
 //!
 //! The run at the head decides for the runs behind it by the same pure function by which it decides for itself. A
 //! request has a version of its own, and a reader refuses fields that it does not know. So a head never decides on a
@@ -61,7 +62,7 @@ struct AddRequest {
     at: String,
 }
 
-/// What one DEL asks the run at the head for.
+/// The request of one DEL to the run at the head.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FreeRequest {
@@ -78,7 +79,7 @@ pub(crate) struct FreeRequest {
     pub(crate) record: OwnerRecord,
 }
 
-/// What a run asks the one at the head for.
+/// The request of a run to the run at the head.
 #[derive(Debug, Clone)]
 pub(crate) enum Asked {
     /// Addresses. The epoch is that of the store which the run knows.
@@ -156,7 +157,7 @@ impl TicketRecord {
         self.add.is_some()
     }
 
-    /// What the run asks for; none if only the run itself can decide.
+    /// The run's request; none if only the run itself can decide.
     pub(crate) fn asked(self) -> Option<Asked> {
         if let Some(free) = self.free {
             let request: FreeRequest = serde_json::from_value(free).ok()?;

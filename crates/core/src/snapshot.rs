@@ -1,4 +1,4 @@
-//! What a run has read so far: keys with their revisions, or that they do not exist. Pure.
+//! The keys that a run has read so far: each with its entry, or as one that does not exist. Pure.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct BadRecord {
 }
 
 impl BadRecord {
-    /// A page that is not one.
+    /// The error for a page whose value is no bitmap.
     #[must_use]
     pub fn page(key: &[u8]) -> Self {
         let why = Undecodable::Malformed { kind: "page", reason: "not a bitmap of 512 bytes".to_owned() };
@@ -29,9 +29,9 @@ impl BadRecord {
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     known: BTreeMap<Bytes, Known>,
-    /// How many keys began with a prefix, and the store's revision then.
+    /// By prefix: the number of keys that began with it, and the store's revision then.
     counts: BTreeMap<Bytes, (i64, i64)>,
-    /// Keys that were not read, and of which a first request assumes that they do not exist.
+    /// Keys that were not read. A first request assumes that they do not exist.
     assumed_absent: Vec<Bytes>,
     /// The store's revision at the newest answer.
     pub revision: i64,
@@ -45,7 +45,8 @@ struct Known {
 }
 
 impl Snapshot {
-    /// Adds the answers to `ops`, the branch of a transaction that was carried out, with those of what is nested in it.
+    /// Adds the answers to `ops`, the branch of a transaction that etcd took, together with the answers of transactions
+    /// inside it.
     pub fn absorb(&mut self, ops: &[Op], reply: &Reply) {
         self.revision = reply.revision;
         for (op, found) in answered(ops, &reply.found) {
@@ -57,13 +58,13 @@ impl Snapshot {
         }
     }
 
-    /// Takes over a key as it was at the snapshot's revision; none if it did not exist.
+    /// Sets a key's entry as of the snapshot's revision; none if the key did not exist.
     pub fn set(&mut self, key: &[u8], entry: Option<Entry>) {
         self.known.insert(key.to_vec(), Known { entry, at: self.revision });
     }
 
-    /// Assumes of keys that they do not exist. A transaction on this snapshot compares that, whatever its plan does
-    /// with them.
+    /// Assumes that these keys do not exist. A transaction on this snapshot compares their absence, even if its plan
+    /// does not use them.
     pub(crate) fn assume_absent(&mut self, keys: Vec<Bytes>) {
         keys.iter().for_each(|key| self.set(key, None));
         self.assumed_absent = keys;
@@ -79,7 +80,7 @@ impl Snapshot {
         self.known.iter().map(|(key, known)| (key, known.entry.as_ref()))
     }
 
-    /// Takes over what an applied transaction has written, for the keys that were read before.
+    /// Applies the writes of an applied transaction to the keys that were read before.
     pub fn apply(&mut self, txn: &Txn, reply: &Reply) {
         self.absorb(&txn.then, reply);
         for (op, _) in answered(&txn.then, &reply.found) {
@@ -101,7 +102,8 @@ impl Snapshot {
         }
     }
 
-    /// Gives a key another value. Its revisions stay as they were read, so a compare is one with what was read.
+    /// Gives a key another value, and keeps its revisions as they were read. So a compare of the key still compares
+    /// with the entry that was read.
     pub(crate) fn lay(&mut self, key: Bytes, value: Vec<u8>) {
         let known = self.known.entry(key.clone()).or_insert(Known { entry: None, at: self.revision });
         let bare = Entry { key, value: Vec::new(), create_revision: 0, mod_revision: 0, lease: 0 };
@@ -114,7 +116,7 @@ impl Snapshot {
         self.counts.clear();
     }
 
-    /// How many keys begin with `prefix`, if that was counted when `key` was read last, or later.
+    /// The number of keys that begin with `prefix`. None unless they were counted when `key` was read last, or later.
     #[must_use]
     pub fn count(&self, prefix: &[u8], key: &[u8]) -> Option<i64> {
         let read_at = self.known.get(key)?.at;

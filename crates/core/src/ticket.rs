@@ -7,7 +7,7 @@ use super::txn::{Compare, Op, Reply, Txn};
 use crate::plan::effects::Position;
 use crate::pool::Record;
 
-/// How many operations the transaction has that takes a ticket, without the reads for the run.
+/// The number of operations of the transaction that takes a ticket, without the reads for the run.
 pub const TICKET_OPS: usize = 6;
 
 /// A run's ticket in its queue, as the key was read after it was made.
@@ -49,7 +49,7 @@ impl Ticket {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 
-    /// True if the ticket still exists, by what was read last.
+    /// True if the ticket existed when its key was read last.
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)

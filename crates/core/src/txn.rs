@@ -3,7 +3,8 @@
 use super::keys::{Bytes, LeaseId, prefix_end};
 use crate::limits;
 
-/// How many operations of each list the node's own key takes: also under its former name, and meta where it is read.
+/// The number of operations that the node's own key needs in each list: those for its former name included, and for
+/// meta where it is read.
 const OWN_KEY_OPS: usize = 3;
 
 /// A condition on the store at the moment a transaction is applied.

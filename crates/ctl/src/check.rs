@@ -115,7 +115,7 @@ pub(super) async fn check<K: Kv>(
     Ok(if report.violations.is_empty() && is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What kinds of findings mean, and what to do about them.
+/// Returns the meaning and the remedy of each of these kinds of findings.
 pub(super) fn explain(Explained(kinds): &Explained) -> String {
     let words = |kind: &Kind| {
         let Explanation { meaning, remedy } = kind.explain();
@@ -294,7 +294,7 @@ fn text(report: &Report, notes: &[String], screen: Screen) -> String {
     lines.iter().map(coloured).collect()
 }
 
-/// What programs see.
+/// The answer for programs.
 #[derive(Serialize)]
 struct Answer<'a> {
     revision: i64,

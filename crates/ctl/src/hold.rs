@@ -107,7 +107,7 @@ pub(super) async fn hold<K: Kv>(
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether none was refused.
+/// Sets each of the addresses aside. Returns true if none was refused.
 async fn hold_all<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldArgs,
@@ -177,7 +177,7 @@ fn made_words(made: HoldMade, time: Option<Duration>) -> String {
     }
 }
 
-/// Whether all of them were set aside.
+/// Ends the hold of each of the addresses. Returns true if all of them were set aside.
 async fn remove_all<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldArgs,
@@ -236,9 +236,9 @@ struct HoldRow {
     note: String,
     /// By the clock of whoever set it aside.
     created_at: Option<String>,
-    /// For how long; none: until it is removed.
+    /// The time of the hold; none: until it is removed.
     for_seconds: Option<u64>,
-    /// What is left of that; 0: it is over, and the next pass of the reconciler frees the address.
+    /// The rest of that time. At 0 the next pass of the reconciler frees the address.
     seconds_left: Option<u64>,
 }
 
@@ -329,7 +329,7 @@ async fn read_holds<K: Kv>(
 /// Why an address could not be set aside.
 #[derive(Debug, thiserror::Error)]
 enum HoldError {
-    /// By what was read. Nothing was written.
+    /// Refused by the keys that were read. Nothing was written.
     #[error(transparent)]
     Refused(#[from] HoldRefused),
     /// The store failed.

@@ -23,7 +23,7 @@ pub(super) struct Row {
     /// The network; none for a static address that is only recorded.
     pub(super) network: Option<NetworkName>,
     pub(super) address: Addr,
-    /// Who holds it and since when; none if its reservation does not decode.
+    /// The holder and the time since when; none if the reservation does not decode.
     pub(super) holder: Option<Holder>,
     /// The pool that it was taken from, and what the pool said of it; none if a configuration's own range gave it.
     pub(super) pool: Option<FromPool>,
@@ -41,7 +41,7 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    /// Who holds it and why, whatever else a record says.
+    /// The owner, and the note if the address is set aside; nothing else of the record.
     pub(super) fn identity(&self) -> (&Owner, Option<&HoldNote>) {
         (&self.owner, self.hold.as_ref())
     }
@@ -67,7 +67,7 @@ impl Holder {
 pub(super) struct Unreadable {
     /// The network that it belongs to, if it belongs to one.
     pub(super) network: Option<NetworkName>,
-    /// Whose record it is, if it is an owner's.
+    /// The owner, if it is an owner's record.
     pub(super) owner: Option<Owner>,
     /// The key and what is wrong.
     pub(super) what: String,
@@ -156,7 +156,7 @@ impl Inventory {
         record.map_err(|why| self.unreadable.push(unreadable(why))).ok()
     }
 
-    /// Takes what was seen elsewhere.
+    /// Adds the contents of another inventory.
     pub(super) fn take(&mut self, other: Self) {
         self.rows.extend(other.rows);
         self.owners.extend(other.owners);
@@ -230,12 +230,12 @@ impl Row {
         (self.place(), self.owner())
     }
 
-    /// Who owns it, if that is known.
+    /// The owner, if it is known.
     pub(super) fn owner(&self) -> Option<&Owner> {
         self.holder.as_ref().map(|holder| &holder.owner)
     }
 
-    /// Whose container has it, if that is known; none if it is set aside.
+    /// The owner, if it is known and is a container; none if the address is set aside.
     pub(super) fn container(&self) -> Option<&Owner> {
         self.owner().filter(|_| !self.is_set_aside())
     }
@@ -245,7 +245,7 @@ impl Row {
         self.holder.as_ref().is_some_and(|holder| holder.hold.is_some())
     }
 
-    /// Who has it, in words, or why it is set aside; none if that is not known.
+    /// The holder in words, or the note of the hold; none if neither is known.
     pub(super) fn holder_words(&self) -> Option<String> {
         self.holder.as_ref().and_then(Holder::words)
     }

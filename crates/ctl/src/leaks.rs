@@ -1,7 +1,7 @@
 //! `metes leaks`: owners whose containers are probably gone, by what etcd alone knows.
 //!
-//! What counts is judged elsewhere: by the reconciler, whose sightings are read, and by its rule for replaced
-//! sandboxes.
+//! Nothing is judged here. An owner counts by the reconciler's sightings, which are read, or by the reconciler's rule
+//! for replaced sandboxes.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -93,14 +93,14 @@ impl Evidence {
         }
     }
 
-    /// What the reconciler has noted of the records as they are now, and for how long; `ages` are those of the leases
-    /// that sightings are on.
+    /// The reconciler's sightings that are about the present revision of a record, each with its age. `ages` has the
+    /// ages of the leases that sightings are on.
     fn orphans(&self, ages: &BTreeMap<i64, Duration>) -> Vec<(&Owner, &Sighting, Duration)> {
         let revisions: BTreeMap<&Owner, i64> =
             self.records.iter().map(|(owner, _, revision)| (owner, *revision)).collect();
         let current = |(owner, sighting, lease): &'_ (Owner, Sighting, i64)| {
-            // For how long nobody knows, if the lease has ended. Of a record that was written again since, it says
-            // nothing.
+            // If the lease has ended, the sighting's age is unknown. If the record was written again since, the
+            // sighting does not count.
             let age = *ages.get(lease)?;
             (revisions.get(owner) == Some(&sighting.revision)).then_some(age)
         };
@@ -116,7 +116,7 @@ impl Evidence {
             counts.entry(owner.cluster.clone()).or_default().1 += 1;
         }
         for (owner, sighting, age) in self.orphans(ages) {
-            // Who belongs to no pod says nothing about Kubernetes until it is due.
+            // An owner without a pod says nothing about Kubernetes until its grace is over.
             if sighting.reason != UNLABELLED || age >= Duration::from_secs(sighting.grace_s) {
                 counts.entry(owner.cluster.clone()).or_default().0 += 1;
             }

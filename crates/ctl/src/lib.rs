@@ -9,8 +9,8 @@
 //! - `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `output::ListOutput`.
 //!
-//! What is asked for goes to stdout, everything else to stderr. Exit codes: 0 done, 1 it failed
-//! or something is wrong, 2 (from clap) it was called wrongly. `pool` has one more.
+//! The answer goes to stdout, everything else to stderr. Exit codes: 0 done, 1 the command failed or has found
+//! something wrong, 2 (from clap) wrong arguments. `pool` has one more.
 
 mod args;
 mod check;
@@ -107,7 +107,7 @@ enum CliError {
     /// There was no time left for what was tried.
     #[error("cannot {0}: {OutOfTime}")]
     OutOfTime(String),
-    /// What was asked cannot be done; in a sentence that says what to do instead.
+    /// The request cannot be carried out; the sentence names the way to do it instead.
     #[error("{0}")]
     Refused(String),
     /// The answer cannot be written.

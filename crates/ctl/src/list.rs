@@ -15,7 +15,7 @@ use metes_core::pool::{NetworkName, Owner, Pod};
 use metes_engine::follow::Follow;
 use metes_engine::kv::{Failure, Kv};
 
-/// How many edits a name may be away from one that is suggested for it.
+/// The most edits between a name and a similar one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
 
 #[derive(Debug, Args)]

@@ -1,7 +1,8 @@
-//! What a command reads of the store: a network's keys, a node's owners or one address where that is enough.
+//! Reads the part of the store that a command needs: a network's keys, a node's owners or one address where that is
+//! enough.
 //!
-//! A listing of all keys of a prefix is one walk at one revision. What is looked up after it, key by key, is newer: an
-//! address that changed hands in between shows its new holder, or is left out.
+//! A listing of all keys of a prefix is one walk at one revision. Keys that are read one by one after the walk are
+//! newer. An address that changed hands in between shows its new holder, or is left out.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,14 +22,15 @@ use metes_engine::walk::walk;
 /// So many owners are looked up one by one; for more, all are listed.
 const OWNERS_BY_NAME: usize = 10_000;
 
-/// Among so many owners a static address that is only recorded is looked for, if it is not said that it is one.
+/// The most owners among which a static address that is only recorded is looked for, if the request does not say that
+/// it is one.
 const STATICS_SOUGHT: usize = 1000;
 
 /// True if an owner, with its record if that decodes, is among those that are looked for.
 pub(super) type OwnerTest<'a> = &'a dyn Fn(&Owner, Option<&OwnerRecord>) -> bool;
 
 impl<K: Kv> Context<'_, K> {
-    /// Reads what the addresses that are meant are among.
+    /// Reads the part of the store that has the addresses of the filter; it may have others, too.
     pub(super) async fn held(&self, filter: &Filter) -> Result<Inventory, Failure> {
         self.held_among(filter, &|_| ()).await
     }
@@ -81,7 +83,7 @@ impl<K: Kv> Context<'_, K> {
         self.with_owners(inventory).await
     }
 
-    /// Reads which ranges pools have and configurations ask for.
+    /// Reads the ranges of pools, and those that configurations ask for.
     pub(super) async fn ranges(&self) -> Result<Inventory, Failure> {
         let keys = self.session.keys;
         let see = |seen: &mut Inventory, entry| seen.see(keys, &entry);
@@ -107,7 +109,7 @@ impl<K: Kv> Context<'_, K> {
         Ok(())
     }
 
-    /// Reads who holds an address: in these networks, and what else is known of it there.
+    /// Reads the owners that hold an address in these networks, and all else that is known of it there.
     pub(super) async fn of_address(
         &self,
         networks: &[NetworkName],
@@ -121,7 +123,7 @@ impl<K: Kv> Context<'_, K> {
         self.with_owners(inventory).await
     }
 
-    /// Reads what those owners hold whose records begin with one of these prefixes.
+    /// Reads the addresses of the owners whose keys begin with one of these prefixes, and that `is_meant` accepts.
     pub(super) async fn of_owners(
         &self,
         prefixes: &[Bytes],
@@ -149,12 +151,12 @@ impl<K: Kv> Context<'_, K> {
         Ok(inventory.sorted())
     }
 
-    /// Reads what those of all owners hold that are meant.
+    /// Reads the addresses of all owners that `is_meant` accepts.
     pub(super) async fn of_all_owners(&self, is_meant: OwnerTest<'_>) -> Result<Inventory, Failure> {
         self.of_owners(&[self.session.keys.owners()], is_meant).await
     }
 
-    /// Reads what those hold who have such a static address, which is only recorded.
+    /// Reads the addresses of the owners that have such a static address, which is only recorded.
     pub(super) async fn recorded(&self, is_it: &dyn Fn(IpAddr) -> bool) -> Result<Inventory, Failure> {
         let is_recorded = |held: &Held| held.network.is_none() && is_it(held.address);
         let has_one = |record: &OwnerRecord| record.addresses.iter().any(is_recorded);
@@ -185,8 +187,8 @@ impl<K: Kv> Context<'_, K> {
         self.names(&prefix, BTreeSet::new()).await
     }
 
-    /// Reads who has this static address, which is only recorded. No key names such an address, so that all records are
-    /// read for it: none, if there are too many.
+    /// Reads the owners that have this static address, which is only recorded. No key names such an address, so all
+    /// records are read for it. If there are too many, none is read.
     pub(super) async fn recorded_among_few(&self, address: IpAddr) -> Result<Option<Inventory>, Failure> {
         let owners = self.session.keys.owners();
         let end = prefix_end(&owners);

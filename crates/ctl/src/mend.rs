@@ -17,9 +17,9 @@ use metes_node::node;
 /// Why nothing is written.
 pub(super) const WHILE_NOT_ALLOWED: &str =
     "a migration is under way, or this version of metes may not write to the store; `metes check` says which";
-/// How often it looks for what a mend has brought to light, or has made possible.
+/// The most rounds: after each, it looks for findings that a mend has brought to light, or has made possible to mend.
 const ROUNDS: usize = 64;
-/// How many letters of a kind may be wrong, so that it is still suggested.
+/// The most wrong letters in the name of a kind for which that kind is still suggested.
 const KIND_TYPOS: usize = 6;
 
 /// The findings that are to be mended.
@@ -67,7 +67,7 @@ pub(super) struct MendAsked<'a> {
     pub(super) yes: bool,
 }
 
-/// Mends what is meant, and audits again. What was done goes to `notes`, everything else is told.
+/// Mends the findings of the target, and audits again. Mends are reported in `notes`, everything else is told at once.
 pub(super) async fn mend_all<K: Kv>(
     context: &Context<'_, K>,
     MendAsked { target, backup, yes }: MendAsked<'_>,
@@ -117,7 +117,7 @@ struct MendUnderWay {
     has_found: bool,
     /// The mended keys, and those that may not be mended.
     settled: BTreeSet<(Kind, Bytes)>,
-    /// What else was said: it is looked at once more when something was mended.
+    /// The other messages so far, so that none is repeated. After a mend, their findings are looked at once more.
     told: BTreeSet<String>,
     mended: usize,
     /// True if something is left for a repair: what needs no question, or bits of what was mended.

@@ -1,4 +1,5 @@
-//! What is known of a store from few keys: which ranges are asked for, which pools there are, and what is set aside.
+//! The part of a store that few keys tell: the ranges that are asked for, the pools, and the addresses that are set
+//! aside.
 //!
 //! With that, networks are found, addresses counted and the first ones read without a look at everything. etcd counts
 //! all keys of a listing, also where it returns one: so no listing here covers a range that may hold a million, except
@@ -15,15 +16,15 @@ use metes_core::txn::{Entry, Found, List, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk;
 
-/// How many addresses the first listing within a range covers; each one that finds few doubles it.
+/// The number of addresses that the first listing within a range covers. Each listing that finds few doubles it.
 const WIDTH: u128 = 4096;
 
-/// What few keys say.
+/// The part of a store that few keys tell.
 #[derive(Debug, Default)]
 pub(super) struct Overview {
-    /// Which ranges are asked for, and the pools; no address.
+    /// The ranges that are asked for, and the pools; no address.
     pub(super) inventory: Inventory,
-    /// What is set aside.
+    /// The addresses that are set aside.
     pub(super) aside: BTreeSet<NetworkAddress>,
 }
 
@@ -68,7 +69,7 @@ pub(super) fn merged<'r>(ranges: impl IntoIterator<Item = &'r Range>) -> Vec<(Ad
 }
 
 impl<K: Kv> Context<'_, K> {
-    /// Reads what few keys say.
+    /// Reads the few keys of an overview.
     pub(super) async fn overview(&self) -> Result<Overview, Failure> {
         let keys = self.session.keys;
         let mut overview = Overview::default();
@@ -130,13 +131,13 @@ impl<K: Kv> Context<'_, K> {
         }
     }
 
-    /// How many keys each of these has, all at one revision.
+    /// Counts the keys of each span, all at one revision.
     pub(super) async fn count(&self, spans: &[KeySpan]) -> Result<Vec<usize>, Failure> {
         let found = self.look_between(spans, &mut 0).await?;
         Ok(found.iter().map(|found| usize::try_from(found.count).unwrap_or_default()).collect())
     }
 
-    /// The first key of each of these, and how many there are.
+    /// Reads the first key of each span, and the number of its keys.
     async fn look_between(&self, spans: &[KeySpan], revision: &mut i64) -> Result<Vec<Found>, Failure> {
         let mut all = Vec::new();
         for some in spans.chunks(limits::TXN_OPS) {

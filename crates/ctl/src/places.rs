@@ -109,7 +109,7 @@ impl<'de> DeserializeSeed<'de> for KeyWalk<'_> {
 
 /// Refuses a scalar, whose text it leaves behind.
 struct PlaceVisitor<'v, 'a> {
-    /// What goes through arrays and objects. A key has none: if it is one of these, it is skipped.
+    /// The walk through arrays and objects. None for a key: one that is an array or an object is skipped.
     walk: Option<&'v mut KeyWalk<'a>>,
     scalar: &'v mut Option<String>,
 }

@@ -48,9 +48,10 @@ pub(super) struct ReleaseArgs {
 /// The owners to be freed, as a person names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReleaseTarget {
-    /// Who holds an address, in any network.
+    /// The owners of an address, in any network.
     Address(IpAddr),
-    /// Who holds an address in a network; in none: who has it as a static address that is only recorded.
+    /// The owner of an address in a network. Without a network: the owners that have it as a static address that is
+    /// only recorded.
     InNetwork(Option<NetworkName>, IpAddr),
     /// All interfaces of the container with this id, or of the only one whose id begins so.
     Container(String),
@@ -81,7 +82,7 @@ pub(super) fn release_target(text: &str) -> Result<ReleaseTarget, String> {
     })
 }
 
-/// How many containers are named where it is not clear which is meant.
+/// The most containers that a message names if it is not clear which one is meant.
 const CONTAINERS_NAMED: usize = 3;
 
 /// So many targets are looked up one by one; for more, everything is read.
@@ -122,7 +123,7 @@ pub(super) async fn release<K: Kv>(
     Ok(code)
 }
 
-/// Whom the command line, or the file that it names, means.
+/// Reads the targets from the command line, or from the file that it names.
 fn targets(args: &ReleaseArgs) -> Result<Vec<ReleaseTarget>, CliError> {
     let Some(file) = &args.file else {
         let containers = args.containers.iter().cloned().map(ReleaseTarget::Container);
@@ -141,7 +142,7 @@ fn targets(args: &ReleaseArgs) -> Result<Vec<ReleaseTarget>, CliError> {
     lines.map(target).collect()
 }
 
-/// Reads what the targets are among, and all that their owners hold.
+/// Reads the part of the store that has the targets, and all addresses of their owners.
 async fn read<K: Kv>(
     context: &Context<'_, K>,
     args: &ReleaseArgs,
@@ -284,7 +285,7 @@ fn owners_of<'a>(
     Ok(owners)
 }
 
-/// What an owner holds whose record does not decode is not known.
+/// Refuses a target whose record does not decode: its addresses are not known.
 fn refuse_undecodable(inventory: &Inventory, is_meant: &dyn Fn(&Owner) -> bool) -> Result<(), Unchosen> {
     let mut undecodable = inventory.unreadable.iter().filter_map(|one| one.owner.as_ref());
     match undecodable.find(|owner| is_meant(owner)) {

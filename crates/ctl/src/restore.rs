@@ -16,8 +16,8 @@ use metes_node::node;
 
 const FIRST: &str = "see that the container still runs: what is put back is held for it";
 
-/// Puts back what the file has. What was done goes to `notes`, everything else is told. Returns whether all of it
-/// stands then.
+/// Puts the records of the file back. Writes are reported in `notes`, everything else is told at once. Returns true if
+/// all of the records stand afterwards.
 pub(super) async fn restore_all<K: Kv>(
     context: &Context<'_, K>,
     (file, yes): (&Path, bool),
@@ -86,7 +86,7 @@ fn is_agreed(group: &KeptGroup, restore: &Restore, yes: bool, terminal: &mut Ter
     is_agreed
 }
 
-/// Whose it is, or its key.
+/// The group's owner, or else its keys.
 fn words(group: &KeptGroup) -> String {
     let key = || group.entries.iter().map(|entry| String::from_utf8_lossy(&entry.key).into_owned()).collect();
     group.owner.as_ref().map_or_else(key, ToString::to_string)

@@ -75,7 +75,7 @@ pub(super) async fn show<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is to be shown.
+/// The thing to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Sought {
     /// An address, in one network if it is said which.
@@ -94,7 +94,7 @@ enum Sought {
 }
 
 impl Sought {
-    /// What a text means by its form.
+    /// Reads the thing that a text means by its form.
     ///
     /// # Errors
     /// The text, if it is a name, so that only the store can say of what.
@@ -139,7 +139,7 @@ impl Sought {
         !matches!(self, Sought::Prefix(_) | Sought::Network(_) | Sought::Pool(_))
     }
 
-    /// That nothing of it is held, in a sentence.
+    /// The sentence that nothing of it is held.
     fn nothing(&self, inventory: &Inventory, args: &ShowArgs) -> String {
         let ShowArgs { what, filter, .. } = args;
         let is_there = |(_, address): &&(NetworkName, Addr)| match self {
@@ -159,7 +159,7 @@ impl Sought {
     }
 }
 
-/// Reads what a subject is among.
+/// Reads the part of the store that has a subject.
 async fn read<K: Kv>(
     context: &Context<'_, K>,
     subject: &Sought,
@@ -212,7 +212,8 @@ async fn read<K: Kv>(
     }
 }
 
-/// What of that name is stored, with what it is among if that was read; else a sentence that says why it is not clear.
+/// Finds the stored thing of that name. Returns it with the inventory, if one was read for this; else a sentence that
+/// says why the name is not clear.
 async fn named<K: Kv>(
     context: &Context<'_, K>,
     word: &str,

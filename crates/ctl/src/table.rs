@@ -7,13 +7,13 @@ use serde::Serialize;
 
 /// A column is not cut below so many characters.
 const CUT_LEAST: usize = 5;
-/// How much of a container's id a table shows, as docker does.
+/// The number of digits of a container's id that a table shows, the same as docker's.
 const ID_DIGITS: usize = 12;
 
-/// The header of a column, and how its cells are shown.
+/// The header of a column, and the form of its cells.
 pub(super) type Column = (&'static str, CellForm);
 
-/// How the cells of a column are shown.
+/// The form of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CellForm {
     /// Cut where a terminal is too narrow.
@@ -26,12 +26,12 @@ pub(super) enum CellForm {
     Wide,
 }
 
-/// What is listed: a line of a table, an object for programs, or a name.
+/// A listed thing: a line of a table, an object for programs, or a name.
 pub(super) trait Listed: Serialize {
     /// One cell for each column, wide ones too.
     fn cells(&self) -> Vec<String>;
 
-    /// What other commands take to mean this.
+    /// The name by which other commands take it.
     fn name(&self) -> String;
 }
 
@@ -45,10 +45,10 @@ impl<T: Listed> Listed for &T {
     }
 }
 
-/// What is known of the terminal that a table goes to; nothing where it goes to a file or a program.
+/// The known properties of the terminal that a table goes to. It has none if the table goes to a file or a program.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Screen {
-    /// How many characters a line has.
+    /// The width of a line in characters.
     pub(super) width: Option<usize>,
     pub(super) has_colour: bool,
     /// True if it shows more than ASCII.
@@ -66,12 +66,12 @@ impl Screen {
         self.marked("31", line)
     }
 
-    /// What somebody should look at.
+    /// Marks a text that somebody should look at.
     pub(super) fn yellow(self, text: &str) -> String {
         self.marked("33", text)
     }
 
-    /// What is well.
+    /// Marks a text that says that all is well.
     pub(super) fn green(self, text: &str) -> String {
         self.marked("32", text)
     }
@@ -81,7 +81,7 @@ impl Screen {
     }
 }
 
-/// How much of a table is shown, and where.
+/// The shown part of a table, and the screen that it goes to.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TableForm {
     pub(super) is_wide: bool,

@@ -63,7 +63,7 @@ pub(super) async fn top<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many addresses one consumer has.
+/// A consumer, and the number of its addresses.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct ConsumerCount {
     /// None for addresses of which it is not known, or that no container has.
@@ -90,7 +90,7 @@ fn counts<'r>(rows: impl Iterator<Item = &'r Row>, by: Consumer) -> Vec<Consumer
 
 const HELD: Column = ("HELD", CellForm::Whole);
 
-/// What consumers can be sorted by: all headers that the first column may have, and what JSON calls it.
+/// The columns to sort consumers by: all headers that the first column may have, and its name in JSON.
 pub(super) const SORTED_BY: [Column; 6] = [
     ("NAME", CellForm::Text),
     ("NAMESPACE", CellForm::Text),

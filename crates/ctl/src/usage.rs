@@ -18,7 +18,7 @@ use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk_between;
 
-/// Shows how much of each range is used.
+/// Prints the usage of each range.
 pub(super) async fn usage<K: Kv>(
     context: &Context<'_, K>,
     output: &ListOutput,
@@ -34,7 +34,7 @@ pub(super) async fn usage<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What few keys say, and how many addresses are held where.
+/// The part of a store that few keys tell, with counts of addresses.
 struct Counted<'k> {
     keys: &'k Keys,
     overview: Overview,
@@ -107,10 +107,11 @@ struct RangeUsage<'a> {
     range: Option<String>,
     /// The pool that it belongs to; none if configurations ask for it.
     pool: Option<&'a PoolName>,
-    /// What it is good for; none for addresses outside.
+    /// The state of the range; none for addresses outside.
     #[serde(serialize_with = "state_text")]
     state: Option<KnownState>,
-    /// How many addresses it can hand out; none without a range. As text, because some programs round large numbers.
+    /// The number of addresses that it can hand out; none without a range. It is a text, because some programs round
+    /// large numbers.
     #[serde(serialize_with = "as_text")]
     size: Option<u128>,
     held: usize,
@@ -186,7 +187,7 @@ fn usages<'a>(counted: &'a Counted<'_>) -> Vec<RangeUsage<'a>> {
     usages
 }
 
-/// How many addresses of each network lie in no range that is known of, and how many of these are set aside.
+/// The number of addresses of each network that lie in no known range, and the number of these that are set aside.
 fn outside<'a>(
     counted: &'a Counted<'_>,
     of_networks: &BTreeMap<&NetworkName, Vec<&KnownRange<'_>>>,
@@ -291,7 +292,7 @@ mod tests {
         AskedSeen { asked, created: revisions.0, written: revisions.1 }
     }
 
-    /// What is counted of a store with these configurations and these addresses.
+    /// The counts of a store with these configurations and these addresses.
     fn counted(asked: Vec<AskedSeen>, held: &[(&str, &str)]) -> Counted<'static> {
         static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::new("/metes/"));
         let row = |(network, address): &(&str, &str)| Row {

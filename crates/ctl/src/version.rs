@@ -30,7 +30,7 @@ pub(super) struct VersionArgs {
     output: Output,
 }
 
-/// Says which version this program has and, if that is asked for, those of etcd's members and of the store.
+/// Prints the version of this program and, if they are asked for, those of etcd's members and of the store.
 pub(super) async fn version(
     settings: impl FnOnce() -> Result<Settings, Error>,
     args: &VersionArgs,

@@ -24,7 +24,7 @@ use metes_node::node;
 const SILENCE: Duration = Duration::from_secs(10);
 /// The pause before a lost connection is opened again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// For how long anybody watches who gives no time.
+/// The time of a watch for which no time is given.
 const EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// The revision of the store.
@@ -110,7 +110,7 @@ async fn follow<K: Kv + Follow>(
     }
 }
 
-/// What has happened to an address.
+/// A change of an address.
 #[derive(Serialize)]
 struct ChangedRow {
     /// By the clock of whoever watches.

@@ -1,21 +1,21 @@
-//! The one way to change what is held.
+//! The driver: the only way to change held addresses.
 //!
-//! ADD, DEL, GC, release, adopt and import differ in what they want. Each says so in a [`Change`]: a pure function from
-//! what was read to the next step. The driver carries out the steps of all of them in the same way:
+//! ADD, DEL, GC, release, adopt and import want different things. Each is a [`Change`]: a pure function from the keys
+//! that were read to the next step. The driver carries out the steps of all of them in the same way:
 //!
 //! ```text
 //!          nobody queues                      applied
 //!   look ----------------------------> commit --------> done
 //!    |                                  ^   |
 //!    | others queue                     |   | lost: plan again on what the answer read; then take a ticket
-//!    v                  at the head     |   | open: settle (store::settle), then look again
+//!    v                  at the head     |   | open: settle (`settle.rs`), then look again
 //!   ticket ---> wait -------------------+   |
 //!     ^                                     |
 //!     +-------------------------------------+
 //! ```
 //!
-//! A change without a contender costs one read and one durable write; with what another run of the node has left
-//! behind, the write alone ([`metes_core::plan::first`]). The way through the queue is in `drive/queued.rs`.
+//! A change without a contender costs one read and one durable write; with the hints that another run of the node has
+//! left behind, the write alone ([`metes_core::plan::first`]). The way through the queue is in `drive/queued.rs`.
 
 use std::time::Duration;
 
@@ -45,32 +45,32 @@ use metes_core::txn::{Entry, Op, Reply};
 mod queued;
 mod witnessed;
 
-/// There was no time left for a change: others were before it or quicker, or etcd was slow.
+/// There was no time left for a change: other runs were ahead of it or quicker, or etcd was slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the time for this request is over")]
 pub struct OutOfTime;
 
 impl OutOfTime {
-    /// The reasons that it may have, for people. All programs say the same.
+    /// Its possible reasons, for people. All programs use the same words.
     pub const REASONS: &'static str =
         "etcd answers too slowly, too many runs contend for this range, or the host was suspended";
 }
 
-/// Why the driver has not made a change. An ADD can meet all of it; a free, a hold and a claim have errors of their own
-/// with what they can meet.
+/// The reason why the driver has not made a change. An ADD can meet all of them. A free, a hold and a claim have errors
+/// of their own, with the reasons that they can meet.
 #[derive(Debug)]
 pub enum Stopped<D, R> {
-    /// By what was read, the change cannot be made.
+    /// By the keys that were read, the change cannot be made.
     Refused(R),
     /// The store failed.
     Failed(Failure),
-    /// Nobody knows whether a commit was applied. It may still be applied, and would then come to this.
+    /// It is not known whether a commit was applied. It may still be applied, and then has this result.
     Unsettled(Option<D>, Failure),
     /// The store has gone back, was emptied or is another one, since this epoch. It is now marked as suspect.
     Suspect(u64),
     /// No store is founded here: this etcd is too old.
     TooOld(String),
-    /// No store is founded here: this machine has used another one, in words.
+    /// No store is founded here: this machine has used another store, which the text names.
     OtherUsed(String),
     /// There is no time left, or the change is not wanted any more.
     OutOfTime,
@@ -100,13 +100,13 @@ enum Attempt<D> {
     Committed(Option<D>),
     /// Nothing was to be written.
     Done(D),
-    /// It was lost, and another attempt follows.
+    /// It has no result yet, and another attempt follows.
     Again,
-    /// It was lost to another run at the head of the queue, while this run was there out of impatience.
+    /// Its commit has lost to that of another head of the queue, and this run was a head only out of impatience.
     GivesWay,
 }
 
-/// The queue of a commit, as far as it has one, and its fence.
+/// The queue of a commit, if it has one, and its fence.
 #[derive(Clone, Copy)]
 struct Footing<'a> {
     scope: Option<&'a Scope>,
@@ -116,9 +116,9 @@ struct Footing<'a> {
 /// The start of the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Approach {
-    /// With a look; a ticket only where others queue.
+    /// With a look. It takes a ticket only if other runs queue.
     Look,
-    /// With a ticket: others were there, or quicker.
+    /// With a ticket: other runs were in the queue, or were quicker.
     Queue,
 }
 
@@ -127,11 +127,11 @@ enum Approach {
 pub struct Acknowledged {
     /// The scope of the pages that this run has written. None if it wrote none, or if another run has served it.
     pub scope: Option<Scope>,
-    /// The record that it has written of the ranges that are asked for: the key and its value.
+    /// The key and the value of the record that it has written about the ranges that a configuration asks for.
     pub asked: Option<(Bytes, Vec<u8>)>,
 }
 
-/// Carries out the changes of one run, one after the other, and remembers between them what it has learned.
+/// Carries out the changes of one run, one after the other, and keeps what it has learned from one for the next.
 pub struct Driver<'a, K> {
     session: Session<'a, K>,
     policy: Policy<'a>,
@@ -140,27 +140,27 @@ pub struct Driver<'a, K> {
     /// True if this run has got its lease from etcd, and has not left it for other runs yet.
     is_new: bool,
     tickets: TicketLease,
-    /// The shared lease must still live this long; none once etcd has confirmed it.
+    /// The time that the shared lease must still live; none once etcd has confirmed it.
     unconfirmed: Option<Duration>,
     met_others: bool,
     /// The number of commits that this run has lost.
     lost: u32,
-    /// True if something may be reserved for this run although it fails: another run may have served it, or still
-    /// serve it, without its knowledge; or a store that has gone back has applied its commit.
+    /// True if addresses may be reserved for this run although it fails. Another run may have served it, or may still
+    /// serve it, without its knowledge; or a store that has gone back in time has applied its commit.
     may_be_served: bool,
     acknowledged: Option<Acknowledged>,
     /// The node's knowledge of the store before the last request; none if it knew nothing.
     known: Option<HighWater>,
-    /// When this run put the node's key.
+    /// The revision at which this run put the node's key.
     put_at: Option<i64>,
-    /// A pass has deleted the node's key.
+    /// True if a pass has deleted the node's key.
     is_forgotten: bool,
-    /// The store as sound answers have shown it.
+    /// The state of the store by the answers that contradict nothing.
     seen_store: Option<HighWater>,
-    /// Since which epoch the store is suspect in which this run frees all the same.
+    /// The epoch since which the store is suspect; set if this run frees in it all the same.
     suspect: Option<u64>,
     first: FirstRequest,
-    /// What earlier attempts have read and written of the keys that all runs of the scope share. They may have changed
+    /// The keys that all runs of the scope share, as earlier attempts have read and written them. They may have changed
     /// since; a commit notices that. Without them, each attempt would read many pages again.
     shared: Snapshot,
 }
@@ -197,7 +197,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// Begins with keys as another run has left them behind. They say what to read; a look reads them anew.
+    /// Begins with keys as another run has left them behind. They only tell which keys to read: a look reads them anew.
     #[must_use]
     pub fn expecting(self, shared: Snapshot) -> Self {
         Self { shared, ..self }
@@ -215,35 +215,35 @@ impl<'a, K: Kv> Driver<'a, K> {
         if let TicketLease::Own(lease) = self.tickets { lease } else { None }
     }
 
-    /// True if somebody else was in the queue, or quicker.
+    /// True if another run was in the queue, or was quicker.
     #[must_use]
     pub fn met_others(&self) -> bool {
         self.met_others
     }
 
-    /// True if something may be reserved for this run although it fails.
+    /// True if addresses may be reserved for this run although it fails.
     #[must_use]
     pub fn may_be_served(&self) -> bool {
         self.may_be_served
     }
 
-    /// Takes the last commit that was acknowledged, so that it is told once.
+    /// Takes the last commit that was acknowledged, so that it is returned only once.
     pub fn take_acknowledged(&mut self) -> Option<Acknowledged> {
         self.acknowledged.take()
     }
 
-    /// Shares the lease of its commits with other runs: from now on no ticket hangs on it.
+    /// Notes that other runs may use the lease of its commits. From now on it puts no ticket on that lease.
     pub fn share_lease(&mut self) {
         self.is_new = false;
     }
 
-    /// What its answers have shown of the store, as far as they contradict nothing; for the node's mark.
+    /// The state of the store by its answers, as far as they contradict nothing; for the node's mark.
     #[must_use]
     pub fn seen_store(&self) -> Option<&HighWater> {
         self.seen_store.as_ref()
     }
 
-    /// The epoch since when the store is suspect in which this run has freed all the same.
+    /// The epoch since which the store is suspect; none unless this run has freed in it all the same.
     pub(crate) fn suspect(&self) -> Option<u64> {
         self.suspect
     }
@@ -254,18 +254,18 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.first
     }
 
-    /// What is known of the keys that all runs of the scope share: pages, summaries, cursors, and meta.
+    /// The keys that all runs of the scope share, as far as they are known: pages, summaries, cursors, and meta.
     #[must_use]
     pub fn shared(&self) -> &Snapshot {
         &self.shared
     }
 
-    /// Forgets what was read: others have changed some of it.
+    /// Forgets these keys: other runs have changed some of them.
     pub fn forget_shared(&mut self) {
         self.shared = Snapshot::default();
     }
 
-    /// From now on it waits up to the session's deadline.
+    /// Makes it wait for its turn up to the session's deadline from now on.
     pub(crate) fn use_all_time(&mut self) {
         self.policy.wait_until = self.session.until;
     }
@@ -296,16 +296,16 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// Waits after a lost race: twice as long after each, up to `most`, and never for the most part of the time that is
-    /// left.
+    /// Waits after a lost race: twice as long after each, up to `most`, and never longer than a quarter of the time
+    /// that is left.
     async fn pause(&self, most: Duration) {
         let doubled = limits::RACE_PAUSE * 2_u32.saturating_pow(self.lost.saturating_sub(1).min(16));
         let left = self.session.until.saturating_duration_since(Instant::now());
         tokio::time::sleep(random_pause(doubled.min(most).min(left / 4))).await;
     }
 
-    /// True if another attempt may follow this failure. If a lease has ended, what was read under it may be too old for
-    /// a commit. If a free has no answer, the next read shows whether it was applied.
+    /// True if another attempt may follow this failure. If a lease has ended, the keys that were read under it may be
+    /// too old for a commit. If a free has no answer, the next read shows whether it was applied.
     fn passes(&self, failure: &Failure) -> bool {
         match failure {
             Failure::LeaseNotFound => true,
@@ -316,7 +316,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// A lease has ended, of its commits or of its tickets.
+    /// Forgets its leases: that of its commits or that of its tickets has ended.
     fn lose_lease(&mut self) {
         self.lease = None;
         if let TicketLease::Own(lease) = &mut self.tickets {
@@ -352,7 +352,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             self.look(change, known.as_ref(), seen).await?;
             self.judge_look(seen).await?;
         }
-        // The pools that `auto` chooses are known after the look, and what they say after this.
+        // The pools that `auto` chooses are known after the look, and their texts after these reads.
         for _ in 0..limits::CHOICE_READS {
             let unread = change.unread(seen);
             if unread.is_empty() {
@@ -377,7 +377,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.commit_alone(change, Some(&scope), seen).await
     }
 
-    /// Judges what a look shows. An ADD that doubts takes a ticket, whose answer proves it.
+    /// Judges the answer to a look. An ADD that doubts the store takes a ticket, and the answer to that is the proof.
     async fn judge_look<D, R>(&mut self, seen: &mut Snapshot) -> Result<(), Stopped<D, R>> {
         if !self.is_doubtful(seen, seen.revision) {
             self.witness(seen, seen.revision);
@@ -387,8 +387,9 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(())
     }
 
-    /// The first request as a commit, planned on what another run has left behind. None: it was not sent, because the
-    /// change must look first, or it was missed, and the answer shows what a look shows.
+    /// Sends a commit as the first request, planned on the keys that another run has left behind. Returns none if it
+    /// was not sent, because the change must look first; or if it was refused. Its answer then shows the same as a
+    /// look.
     async fn commit_first<C: Change>(
         &mut self,
         change: &mut C,
@@ -418,7 +419,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 self.first = FirstRequest::Missed;
                 seen.absorb(&commit.txn.otherwise, &reply);
                 change.learn(seen);
-                // Unlike that of a look, this answer is to a write.
+                // Unlike the answer to a look, this is the answer to a write.
                 self.check_known(seen, seen.revision).await?;
                 Ok(None)
             }
@@ -430,8 +431,8 @@ impl<'a, K: Kv> Driver<'a, K> {
         }
     }
 
-    /// The first request: reads what the plan will most likely need, and whether anybody queues. Meanwhile a lease is
-    /// granted or confirmed.
+    /// The first request: reads the keys that the plan will most likely need, and the tail, which shows whether other
+    /// runs queue. Meanwhile a lease is granted or confirmed.
     ///
     /// The lease of an ADD must be granted before the run's deadline. Then the tombstone of a DEL that begins later
     /// than this run lives longer than the lease ([`limits::TOMBSTONE_TTL`]).
@@ -451,7 +452,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 let (age, read) = tokio::join!(kv.lease_age(lease, until), read);
                 read?;
                 // If a tombstone ends too early, an older ADD can still commit. So etcd is asked how long the lease
-                // lives, not the run that left it.
+                // still lives. The run that left it only gave a hint.
                 let is_confirmed = matches!(age, Ok(Some(age)) if age.left >= stands);
                 self.lease = self.lease.filter(|_| is_confirmed);
             }
@@ -481,8 +482,8 @@ impl<'a, K: Kv> Driver<'a, K> {
         tail.into_iter().chain(self.reads(change, seen)).collect()
     }
 
-    /// What a change and its judge read first, as much as fits beside a ticket's own operations. The plan asks for the
-    /// rest.
+    /// The reads by which the store is judged, and the first reads of a change, as many as fit beside a ticket's own
+    /// operations. The plan asks for the rest.
     fn reads<C: Change>(&self, change: &C, seen: &Snapshot) -> Vec<Op> {
         let mut reads = self.judged_by();
         let of_change = change.reads(seen).into_iter().map(Op::Get);
@@ -491,7 +492,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         reads
     }
 
-    /// The lease for a commit where nobody queues.
+    /// The lease for a commit without a queue. It is granted if there is none.
     async fn fence_lease(&mut self) -> Result<LeaseId, Failure> {
         if let Some(lease) = self.lease {
             return Ok(lease);
@@ -502,7 +503,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(lease)
     }
 
-    /// A commit that has a fence uses no lease that is longer than it may be.
+    /// Refuses a lease that was granted for longer than the commit of an ADD may use it.
     fn judge_lease(&self, granted: Duration) -> Result<(), Failure> {
         match self.policy.fencing != FencePolicy::Nothing && granted > limits::FENCE_MOST {
             true => Err(Failure::LongLease(granted)),
@@ -514,7 +515,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let lease = match self.tickets {
             TicketLease::OfCommits => return self.fence_lease().await,
             TicketLease::Own(Some(lease)) => lease,
-            // One for commits that nobody else knows is as good, if this run does not use it for commits any more.
+            // A lease for commits is as good, if no other run knows it and this run uses it for no commit any more.
             TicketLease::Own(None) => {
                 let is_short = self.policy.fencing != FencePolicy::Nothing;
                 match self.lease.take_if(|_| self.is_new && is_short) {
@@ -523,7 +524,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                         let (lease, granted) = self.granted(limits::LEASE_TTL).await?;
                         self.judge_lease(granted)?;
                         if granted > limits::FENCE_MOST {
-                            // It does for the ticket of a free. No other run may have it.
+                            // Such a long lease is good enough for the ticket of a free, but no other run may use it.
                             return Ok(lease);
                         }
                         lease
@@ -535,14 +536,14 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(lease)
     }
 
-    /// The lease for the tombstone of a free that has a ticket on this lease.
+    /// The lease for the tombstone of a free whose ticket is on the lease `ticket`.
     async fn tombstone_lease(&mut self, ticket: LeaseId) -> Result<LeaseId, Failure> {
         let puts_tombstone =
             self.policy.fencing == FencePolicy::Nothing && self.policy.lease.used == LeaseUse::Always;
         if puts_tombstone { self.fence_lease().await } else { Ok(ticket) }
     }
 
-    /// Gets the leases for what the change frees and what cools then.
+    /// Gets the leases for the addresses that cool after the change has freed them.
     async fn supply_cooling<C: Change>(&self, change: &mut C, seen: &Snapshot) -> Result<(), Failure> {
         let Some((cooldowns, leases)) = change.cooling(seen) else { return Ok(()) };
         for cooldown_s in cooldowns {
@@ -554,7 +555,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(())
     }
 
-    /// A lease that is granted now, and for how long.
+    /// Gets a new lease. Returns it with the time for which it was granted.
     async fn granted(&self, ttl: Duration) -> Result<(LeaseId, Duration), Failure> {
         let until = self.session.until;
         let mut tried = Tried::new();
@@ -589,7 +590,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         self.commit(change, Footing { scope, fence: &fence }, &mut Head::default(), seen).await
     }
 
-    /// Plans, reads what the plan lacks, and commits, until it is done or has lost.
+    /// Plans, reads the keys that the plan lacks, and commits, until it is done or has lost.
     async fn commit<C: Change>(
         &mut self,
         change: &mut C,
@@ -631,11 +632,12 @@ impl<'a, K: Kv> Driver<'a, K> {
             }
             self.recall();
             if founds && self.known.is_some() {
-                // Another run of the node has seen a store since. A look says what became of it.
+                // Another run of the node has seen a store since. A look shows what has become of that store.
                 return Ok(Attempt::Again);
             }
             self.add_own_key(&mut commit, fence, seen);
-            // Where a crowd was met, others have come since the queue was read.
+            // Where a crowd was met, more runs have come since the queue was read. So it is listed again beside the
+            // commit.
             let crowd = match (fence, scope) {
                 (Fence::Ticket(_), Some(scope)) if self.policy.is_crowded || self.met_others => {
                     Some(Queue::new(self.session, scope))
@@ -683,7 +685,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             })
             .await;
             if let (Fence::Ticket(ticket), Some(scope), false) = (fence, scope, head.line.is_empty()) {
-                // Who was quicker has probably served some of them.
+                // The run that was quicker has probably served some of the line.
                 let reads = self.reads(change, seen);
                 head.line = self.line(&Queue::new(self.session, scope), ticket, &reads, seen).await?;
             }
@@ -695,8 +697,8 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(Attempt::Again)
     }
 
-    /// A commit was applied, by this run or for it. Only now is it certain that the store which applied it has
-    /// forgotten nothing. If it was for it, the effects are none, and there is no scope.
+    /// Takes note of an applied commit. Only its answer makes certain that the store which applied it has forgotten
+    /// nothing. For a commit that was not seen to be this run's own, `effects` are empty and there is no `scope`.
     async fn acknowledge<D, R>(
         &mut self,
         scope: Option<&Scope>,
@@ -712,7 +714,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(())
     }
 
-    /// Nobody knows whether a commit was applied. Finds out, and makes sure that no late copy of it is applied.
+    /// Finds out whether a commit with an open outcome was applied, and makes sure that no late copy of it is applied.
     async fn settle_commit<C: Change>(
         &mut self,
         change: &C,
@@ -734,20 +736,19 @@ impl<'a, K: Kv> Driver<'a, K> {
                 self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
-            // It was not applied, and etcd would refuse it again.
+            // The commit was not applied, and etcd would refuse it again.
             None if matches!(why, Failure::NoSpace(_)) => Err(why.into()),
             None => Ok(Attempt::Again),
         }
     }
 }
 
-/// When a commit was applied, as far as its answer tells.
+/// The revision of an applied commit, as far as the answer tells it.
 #[derive(Debug, Clone, Copy)]
 struct AppliedAt {
-    /// The store's revision then, or later.
+    /// The store's revision when the commit was applied, or a later one.
     revision: i64,
-    /// The store's revision when the request came that this answers, at least: what the node knew when it sent that
-    /// request cannot be later.
+    /// The latest revision that the node can have known in a sound store when it sent the request that was answered.
     least: i64,
 }
 
@@ -757,19 +758,20 @@ impl AppliedAt {
         Self { revision: reply.revision, least: before(reply.revision) }
     }
 
-    /// A later request has found it at this revision.
+    /// A later request has found the commit, at this revision.
     fn found(revision: i64) -> Self {
         Self { revision, least: revision }
     }
 
-    /// A watch has shown it, perhaps before the node knew what it knows now. The answer to the ticket was judged.
+    /// A watch has shown the commit, perhaps before the node learned what it knows now. So this is not judged: the
+    /// answer to the ticket was.
     fn shown(entry: &Entry) -> Self {
         Self { revision: entry.mod_revision, least: i64::MAX }
     }
 }
 
-/// The store's revision before a write that it has applied at `revision`, at least: a write makes a revision that
-/// nobody has seen before.
+/// The latest revision that anybody can have seen before a write that was applied at `revision`: each write makes a new
+/// one.
 fn before(revision: i64) -> i64 {
     revision - 1
 }

@@ -14,7 +14,8 @@ use crate::failpoints::{Boundary, Injected, Visit, lease, visit};
 use metes_core::keys::{Bytes, LeaseId};
 use metes_core::txn::{Reply, Txn};
 
-/// How often the tasks of a connection must run until a request is on the wire: it passes through three of them.
+/// The number of times that the tasks of a connection must run until a request is on the wire: it passes through three
+/// tasks.
 const TURNS: usize = 16;
 
 impl From<Injected> for Failure {

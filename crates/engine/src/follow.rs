@@ -49,7 +49,7 @@ pub enum FollowEnd {
     /// The connection was lost.
     #[error("the connection to etcd was lost")]
     Lost,
-    /// What is asked for is compacted: only changes from this revision on are there.
+    /// The changes that were asked for are compacted: only those from this revision on are left.
     #[error("etcd has compacted all revisions before {0}")]
     Compacted(i64),
 }

@@ -1,7 +1,7 @@
-//! A store, as the verbs see it: four requests, and the ways they fail.
+//! A store, as the verbs see it: its requests, and the ways in which they fail.
 //!
-//! The interface is narrow, so that a model can replace etcd in tests of failures that a real etcd cannot be made to
-//! have.
+//! The interface is narrow, so that a model can replace etcd in tests of failures that cannot be provoked in a real
+//! etcd.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,8 +18,8 @@ pub trait Kv {
     /// A watch on some keys.
     type Watch: Watch;
 
-    /// Connects if there is no connection yet. Requests that are sent together travel together then, and an etcd that
-    /// cannot be reached is tried once for all of them.
+    /// Connects if there is no connection yet. Then requests that are sent at the same time travel at the same time,
+    /// and an etcd that cannot be reached is tried only once for all of them.
     ///
     /// # Errors
     /// [`Failure`], never an open one: no request was sent.
@@ -31,8 +31,8 @@ pub trait Kv {
     /// is sent again only while it is certain that no attempt was applied.
     fn txn(&self, txn: &Txn, until: Instant) -> impl Future<Output = Result<Reply, Failure>>;
 
-    /// Grants a lease of `ttl` (whole seconds) under an id of the caller's choice. Tells for how long it was granted:
-    /// etcd may have made that longer.
+    /// Grants a lease of `ttl` (whole seconds) under an id of the caller's choice. Returns the time for which it was
+    /// granted: etcd may have made that longer.
     fn grant(
         &self,
         lease: LeaseId,
@@ -41,7 +41,7 @@ pub trait Kv {
     ) -> impl Future<Output = Result<Duration, Failure>>;
 
     /// Ends a lease and deletes the keys on it. A lease that has ended already is no failure. The request is repeated
-    /// until it is answered, because only then it is certain.
+    /// until it is answered, because only the answer makes it certain.
     fn revoke(&self, lease: LeaseId, until: Instant) -> impl Future<Output = Result<(), Failure>>;
 
     /// The age of a lease and its remaining time; none if it has ended.
@@ -58,7 +58,7 @@ pub trait Kv {
     /// The status of the member that answers.
     fn about(&self, until: Instant) -> impl Future<Output = Result<About, Failure>>;
 
-    /// Says which etcd this node knows, by its id; 0 for none. Reads that another one answers go on to the next
+    /// Sets the id of the etcd that this node knows; 0 for none. A read that another etcd answers goes on to the next
     /// endpoint.
     fn expect(&self, cluster: u64);
 
@@ -71,13 +71,13 @@ pub trait Kv {
 
 /// Open watches on some keys.
 pub trait Watch {
-    /// The largest revision that a confirmation of these watches named: every change after it will be shown, unless
-    /// the watch ends before. Watches are confirmed one after the other, so of some keys earlier changes may be shown,
-    /// too. The member that confirmed may be behind.
+    /// The largest revision that a confirmation of these watches named: every change after it will be shown, unless the
+    /// watch ends before. Watches are confirmed one after the other, so earlier changes of some keys may be shown, too.
+    /// The member that has confirmed may be behind the others.
     fn since(&self) -> i64;
 
-    /// What happens next; none if the watch has ended for any reason, or one of the keys is not watched. Then the
-    /// caller looks again. Changes of one key come in order.
+    /// Waits for the next change. None if the watch has ended for any reason, or if one of the keys is not watched.
+    /// Then the caller reads the keys again. Changes of one key come in order.
     fn next(&mut self) -> impl Future<Output = Option<Event>>;
 }
 
@@ -86,22 +86,22 @@ pub trait Watch {
 pub struct Event {
     /// The key.
     pub key: Bytes,
-    /// Its entry since; none if it was deleted.
+    /// Its entry after the change; none if it was deleted.
     pub entry: Option<Entry>,
 }
 
 /// A lease's age by etcd's clock, which all runs share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseAge {
-    /// For how long it was granted.
+    /// The time for which it was granted.
     pub granted: Duration,
-    /// How much of that is left. A new leader of etcd starts all leases again. So an age may be too small, never too
+    /// The time that is left of it. A new leader of etcd starts all leases again. So an age may be too small, never too
     /// large.
     pub left: Duration,
 }
 
 impl LeaseAge {
-    /// For how long the lease has been there, at least.
+    /// The time since the lease was granted, at least.
     #[must_use]
     pub fn age(self) -> Duration {
         self.granted.saturating_sub(self.left)
@@ -132,7 +132,7 @@ const OLDEST_ETCD: (u32, u32, u32) = (3, 5, 6);
 /// and 3.7 is out.
 const MAINTAINED_ETCD: (u32, u32) = (3, 6);
 
-/// The alarms under which etcd refuses writes, and what an operator does about each.
+/// The alarms under which etcd refuses writes, each with its remedy for an operator.
 const REFUSES_WRITES: [(&str, &str); 2] =
     [("NOSPACE", "compact and defragment etcd, then clear its alarm"), ("CORRUPT", REPLACE_MEMBER)];
 
@@ -143,7 +143,7 @@ impl About {
         self.leader != 0
     }
 
-    /// The alarm under which it refuses writes, as it tells it, and what an operator does about it.
+    /// The alarm under which it refuses writes, in etcd's words, with the remedy for an operator.
     #[must_use]
     pub fn refuses_writes(&self) -> Option<(&str, &'static str)> {
         REFUSES_WRITES.iter().find_map(|(alarm, remedy)| {
@@ -152,7 +152,8 @@ impl About {
         })
     }
 
-    /// Why an etcd of this version cannot be used; none if it can. A version that cannot be parsed counts as a new one.
+    /// The reason why an etcd of this version cannot be used; none if it can. A version that cannot be parsed counts as
+    /// a new one.
     #[must_use]
     pub fn too_old(&self) -> Option<String> {
         let (major, minor, patch) = self.parsed_version()?;
@@ -162,7 +163,7 @@ impl About {
         })
     }
 
-    /// That this version gets no corrections any more; none if it does, or cannot be parsed.
+    /// A sentence if this version gets no corrections any more; none if it does, or if it cannot be parsed.
     #[must_use]
     pub fn unmaintained(&self) -> Option<String> {
         let (major, minor, _) = self.parsed_version()?;
@@ -181,19 +182,19 @@ impl About {
 /// The remedy for members of etcd that do not have the same data.
 const REPLACE_MEMBER: &str = "replace the member whose data differ, then clear etcd's alarm";
 
-/// Why a request failed, by what that means for the sender.
+/// The reason why a request failed. The kinds differ in their meaning for the sender.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// Certainly not applied: no endpoint could be reached, or none would take it in time.
     #[error("etcd cannot be reached: {0}")]
     Unreachable(Obstacle),
-    /// Nobody knows whether it was applied: there was no answer, or the answer does not say it.
+    /// It is not known whether it was applied: there was no answer, or the answer does not tell.
     #[error("etcd did not answer: {0}")]
     Unknown(String),
     /// etcd is out of space. A write may still have been applied.
     #[error("etcd is out of space: {0}")]
     NoSpace(String),
-    /// Certainly not applied: etcd takes no writes, for its members do not have the same data.
+    /// Certainly not applied: etcd takes no writes, because its members do not have the same data.
     #[error("etcd takes no writes: {0}")]
     Corrupt(String),
     /// Certainly not applied: the lease does not exist (yet, or any more).
@@ -202,7 +203,7 @@ pub enum Failure {
     /// Not granted: a lease with this id exists.
     #[error("the lease exists already")]
     LeaseExists,
-    /// Granted for so long, and too long for a commit.
+    /// Granted, but for this time, which is too long for a commit.
     #[error(
         "etcd granted {} s for a lease of {} s, and a commit of an ADD hangs on {} s at most",
         .0.as_secs(), limits::LEASE_TTL.as_secs(), limits::FENCE_MOST.as_secs()

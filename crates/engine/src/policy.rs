@@ -1,4 +1,4 @@
-//! What differs between ADD, DEL, GC, release, adopt and import in how the driver carries out their changes.
+//! The differences between ADD, DEL, GC, release, adopt and import in the way the driver carries out their changes.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ pub enum TicketLease {
     Own(Option<LeaseId>),
 }
 
-/// A node that knows what it has seen of the store.
+/// A node with its knowledge of the store.
 #[derive(Clone)]
 pub struct Witness<'a> {
     /// The node's knowledge, read again each time: other runs of the node may have seen more.
@@ -91,7 +91,7 @@ pub enum WitnessRun {
     Reserves(Vec<u8>),
     /// It marks the store as suspect, and then frees what it finds (DEL).
     Frees,
-    /// It ends: what is to be freed waits for a store that contradicts nothing (the spool, GC).
+    /// It ends: the free waits for a store that contradicts nothing (the spool, GC).
     FreesInSound,
 }
 
@@ -105,12 +105,12 @@ pub struct Policy<'a> {
     pub tickets: TicketLease,
     /// True if others queued a moment ago. Then it takes a ticket at once.
     pub is_crowded: bool,
-    /// Until when it waits for its turn.
+    /// The end of its wait for its turn.
     pub wait_until: Instant,
-    /// What this node knows of the store. The store's answers are held against it; none if no node asks.
+    /// This node's knowledge of the store, with which the store's answers are compared; none if no node asks.
     pub witness: Option<Witness<'a>>,
-    /// What another run of the node has left behind of the scope. If there is something, and a shared lease, the first
-    /// request is a commit ([`metes_core::plan::first`]).
+    /// The keys of the scope that another run of the node has left behind. If there are any, and a shared lease, the
+    /// first request is a commit ([`metes_core::plan::first`]).
     pub remembered: Option<Snapshot>,
     /// True if the change is still wanted.
     pub is_wanted: &'a dyn Fn() -> bool,

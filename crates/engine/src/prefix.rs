@@ -111,8 +111,8 @@ pub(crate) async fn accuse<K: Kv>(
     Ok(Some(known.epoch))
 }
 
-/// Whether the store that was read contradicts what a node knows of it. Where the node's key is gone, it reads whether
-/// a pass has deleted it.
+/// True if the store that was read contradicts a node's knowledge of it. If the node's key is gone, it first reads
+/// whether a pass has deleted the key.
 ///
 /// # Errors
 /// [`Failure`]

@@ -1,8 +1,8 @@
 //! A first-in-first-out queue, in which a run waits with its ticket.
 //!
 //! The queue only saves contenders wasted work. An allocation is safe because of the compares of its commit and because
-//! of its fence, which is the ticket of the run that it is for. So nobody must wait for a dead run: a waiter that has
-//! seen nothing move for some time goes to the head from where it stands, whoever is before it.
+//! of its fence, which is the ticket of the run that gets the addresses. So nobody must wait for a dead run: a waiter
+//! that has seen nothing move for some time goes to the head from where it stands, whoever is before it.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub enum Turn {
     OutOfTime,
 }
 
-/// A ticket, and what was seen when it was taken.
+/// A ticket, and the state of the queue when it was taken.
 pub struct Taken<W> {
     /// The ticket.
     pub ticket: Ticket,
@@ -148,7 +148,8 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 
     /// Waits until this run is at the head, another run has served it, or the session's deadline has come. `proof` is
-    /// the key that shows the latter, and `is_served` says whether it was written for this run.
+    /// the key that another run writes when it serves this one. `is_served` tells by its entry whether it was written
+    /// for this run.
     ///
     /// # Errors
     /// [`Failure`]; the ticket may still exist.

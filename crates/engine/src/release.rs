@@ -59,15 +59,15 @@ pub struct Left {
     pub lease: Option<LeaseId>,
     /// A lease that was granted for the ticket.
     pub tickets: Option<LeaseId>,
-    /// There were others in the queue.
+    /// True if other runs were in the queue.
     pub met_others: bool,
     /// The scope in which pages were written, and these as they are now.
     pub pages: Option<(Scope, Snapshot)>,
     /// No tombstone was left although one was asked for, because etcd has no space.
     pub lacks_tombstone: bool,
-    /// What the answers have shown of the store, if it contradicts nothing that the node knows.
+    /// The state of the store by its answers, if it contradicts nothing that the node knows.
     pub seen_store: Option<HighWater>,
-    /// The epoch since when the store is suspect: it was freed all the same.
+    /// The epoch since which the store is suspect; set if the free was carried out all the same.
     pub suspect: Option<u64>,
 }
 
@@ -155,7 +155,8 @@ pub async fn carry_out<K: Kv>(
     Ok((freed, left))
 }
 
-/// Frees what the owner holds under one name. Also returns under which former names it holds something.
+/// Frees the addresses that the owner holds under one name. Also returns the owner under those former names under which
+/// it holds something.
 async fn free_one<K: Kv>(
     session: Session<'_, K>,
     free: Free<'_>,

@@ -163,7 +163,7 @@ fn count_reads(keys: &Keys, network: &NetworkName, page: Page) -> [Op; 3] {
 /// A kind of key of a network's addresses.
 type AddressKey<'a> = (&'a Keys, fn(&Keys, &NetworkName, Addr) -> Bytes);
 
-/// The bits that a page must have: of what is reserved there, and of what is cooling.
+/// The bits that a page must have: those of its reserved and of its cooling addresses.
 ///
 /// # Errors
 /// [`Failure`]
@@ -202,7 +202,7 @@ fn stray_bits(keys: &Keys, mut bits: Bits, listed: &[txn::Found], page: Page) ->
 }
 
 /// Clears the bits in one transaction. It compares each page, and that each address is neither reserved nor cooling.
-/// Returns whether the compares were true.
+/// Returns true if the compares were true.
 async fn clear<K: Kv>(session: Session<'_, K>, stray: &[NetworkAddress]) -> Result<bool, Failure> {
     let neither = |builder: &mut Builder<'_>| {
         for (network, address) in stray {

@@ -1,4 +1,4 @@
-//! For how long something has been tried.
+//! The time that was spent on attempts.
 
 use std::time::Duration;
 

@@ -10,15 +10,17 @@ use metes_core::txn::{Entry, Found, List, Op, Txn};
 
 /// The number of walks that are tried if etcd compacts the revision that they read.
 const STARTS: usize = 5;
-/// How much further the next listing goes after one that has found nothing.
+/// The factor by which the next listing goes further after one that has found nothing.
 const GAP: u64 = 64;
-/// How many bytes fewer names are alike in after a second one that has found nothing.
+/// The number of bytes by which the assumed common beginning of names becomes shorter after a second listing that has
+/// found nothing.
 const HIGHER: usize = 2;
-/// How far it goes then: the distance of two numbers that differ in their second byte by 1. If it went further, etcd
-/// would count all that is left of a tree after each network of it.
+/// The distance that a listing then goes: that of two numbers that differ in their second byte by 1. If it went
+/// further, etcd would count all that is left of a tree after each network of it.
 const STEP: u64 = 1 << 48;
 
-/// How many listings find as much as they may, after one that was refused, before they may find more again.
+/// After a listing was refused as too large, the number of listings that must be full before the next ones may be
+/// larger again.
 const CALM: u32 = 8;
 
 /// Shows every key below `prefix`, all as of one revision, to `see`, in the order of the keys.
@@ -144,9 +146,10 @@ async fn read<K: Kv>(session: Session<'_, K>, list: List) -> Result<(Found, i64)
     Ok((reply.found.into_iter().next().unwrap_or_default(), reply.revision))
 }
 
-/// Up to where the next listing of a walk goes: about as far as the last one came, if names are spread evenly.
+/// The end of the next listing of a walk: about as far on as the last one came, if names are spread evenly.
 ///
-/// What follows the bytes in which all names of that listing are alike is taken as a number, of eight bytes.
+/// After the bytes in which all names of the last listing are alike, the next eight bytes of a name are taken as a
+/// number.
 struct Bounds {
     /// Of the whole walk.
     end: Bytes,
@@ -163,7 +166,7 @@ impl Bounds {
         Self { end: end.to_vec(), alike: Bytes::new(), span: 1, empty: 0 }
     }
 
-    /// Moves the next listing behind what was found. Returns whether anything may be left to read.
+    /// Moves the next listing behind the keys that were found. Returns true if any may be left to read.
     fn go_on(&mut self, rest: &mut List, found: &Found) -> bool {
         let is_whole = found.count <= found.entries.len() as i64;
         if is_whole && rest.end >= self.end {
@@ -191,7 +194,8 @@ impl Bounds {
         true
     }
 
-    /// Only some bytes occur in names, so there are gaps. At the end of a part of the tree, names are alike in less.
+    /// Only some bytes occur in names, so there are gaps. At the end of a part of the tree, the next names have a
+    /// shorter common beginning.
     fn go_further(&mut self) {
         self.empty += 1;
         self.span = self.span.saturating_mul(GAP);
@@ -241,7 +245,7 @@ mod tests {
         Entry { key: key.clone(), value: Vec::new(), create_revision: 1, mod_revision: 1, lease: 0 }
     }
 
-    /// What a walk sees of these keys, and how many etcd counts for it.
+    /// The keys that a walk sees of these, and the number of keys that etcd counts for it.
     fn listed(keys: &BTreeSet<Bytes>, prefix: &[u8], limit: usize) -> (Vec<Bytes>, usize) {
         let mut rest = List::prefix(prefix, limit as i64);
         let mut bounds = Bounds::new(&prefix_end(prefix));
@@ -279,7 +283,7 @@ mod tests {
     }
 
     proptest! {
-        /// However names are spread, each is found once, in order.
+        /// Each name is found once, in order, however names are spread.
         #[test]
         fn listings_that_end_early_find_every_name(
             keys in prop::collection::btree_set(prop::collection::vec(0u8..4, 0..9), 0..200),

@@ -117,7 +117,7 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Tries whether [`make_folder`] could make this folder, and whether a file could be written in it. It leaves nothing.
 ///
-/// What it makes has a name of its own: a run may come upon the folder itself meanwhile and rely on it.
+/// The folder that it makes has a name of its own: a run could come upon the real one meanwhile, and rely on it.
 ///
 /// # Errors
 /// [`io::Error`] that names the nearest folder that exists.
@@ -169,7 +169,7 @@ fn parts_reversed(path: &Path) -> Vec<PathBuf> {
     path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
-/// Judges one part of a path. Returns whether it is a link.
+/// Judges one part of a path. Returns true if it is a link.
 fn check_part(part: &Path) -> io::Result<bool> {
     let meta = fs::symlink_metadata(part)?;
     let refuse = |why: String| Err(refused(format!("{} {why}", part.display())));

@@ -1,5 +1,5 @@
-//! What a run knows and keeps on its own node: who the node is, when the run began, the frees that could not be carried
-//! out, the highest revision of the store that was seen here, and hints for the next run.
+//! The knowledge that a run keeps on its own node: the node's names, the run's start, the frees that could not be
+//! carried out, the highest revision of the store that was seen here, and hints for the next run.
 
 pub mod core;
 pub mod errors;

@@ -24,7 +24,7 @@ use metes_core::pool::RunStart;
 /// The hints that a node's runs leave to the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// The store as it was seen.
+    /// The newest state of the store that was seen.
     pub seen: HighWater,
     /// Never trusted.
     pub hints: Hints,
@@ -39,7 +39,7 @@ struct KeptMark {
     hints: Hints,
 }
 
-/// What saves a later run a request. If a hint is wrong, an answer of etcd shows it.
+/// Values that save a later run a request. If a hint is wrong, an answer of etcd shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hints {
     /// A lease for the commits of ADDs.
@@ -206,7 +206,7 @@ impl MarkFile {
         }
     }
 
-    /// The mark by what was found, and the reason in the log if that is none of this node's.
+    /// The mark in a file that was found. If it is not this node's, the reason goes to the log.
     fn mark(&self, found: OwnFile<KeptMark>) -> Option<Mark> {
         let file = self.path.display();
         match found {

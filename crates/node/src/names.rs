@@ -1,4 +1,4 @@
-//! What this machine has been called. An address is held under the name that its node had at the time, so a DEL looks
+//! The names that this machine has had. An address is held under the name that its node had at the time, so a DEL looks
 //! under the former names, too.
 
 use std::path::{Path, PathBuf};

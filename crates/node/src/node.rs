@@ -40,7 +40,7 @@ impl Identity {
         Self { node, cluster: None, machine: String::new() }
     }
 
-    /// Whose key its runs leave in the store.
+    /// The names in the own key that its runs leave in the store.
     #[must_use]
     pub fn key(&self) -> NodeKey {
         let Self { node, cluster, machine } = self.clone();
@@ -48,8 +48,8 @@ impl Identity {
     }
 }
 
-/// What tells this machine from others: a digest of its machine id, which itself is secret. A machine without one gets
-/// an id that is made once and kept in `folder`. Empty if that fails.
+/// The digest that tells this machine from others. It is made of the machine id, which itself is secret. A machine
+/// without one gets an id that is made once and kept in `folder`. Empty if that fails.
 pub(crate) fn machine(folder: &Path) -> String {
     if let Some(Machine { digest, .. }) = known_machine(folder) {
         return digest;
@@ -197,7 +197,7 @@ mod tests {
         assert!(!first.is_after(Some(&second)));
     }
 
-    /// What the clocks show after a suspension that a monotonic clock slept through.
+    /// The clocks after a suspension during which a monotonic clock stood still.
     #[test]
     fn a_run_that_was_suspended_has_outlasted_its_deadline() {
         let most = Duration::from_secs(20);

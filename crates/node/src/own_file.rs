@@ -21,7 +21,7 @@ const PADDED_BYTES: usize = 2048;
 /// The most that such a file may hold, in bytes.
 pub(super) const OWN_FILE_BYTES: u64 = 128 << 10;
 
-/// Whose file it is: a disk may have been copied from another machine or cluster.
+/// The machine and the cluster that a file belongs to: a disk may have been copied from another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Whose {
     machine: String,
@@ -69,7 +69,7 @@ pub(super) enum OwnFile<T> {
     Unreadable(String),
 }
 
-/// Whose the file at `path` is, if it is a whole one.
+/// The machine and the cluster of the file at `path`; none if the file is not whole.
 pub(super) fn whose(path: &Path) -> Option<Whose> {
     let bytes = files::read_trusted(path, OWN_FILE_BYTES, files::Trust::OwnerWrites).ok()?;
     let content = content::<IgnoredAny>(&bytes).ok()?;

@@ -1,4 +1,4 @@
-//! An ADD recalls what earlier runs of its node have left behind. These are hints, and nothing relies on them.
+//! Reads, for an ADD, the mark and the hints that earlier runs of its node have left behind. Nothing relies on a hint.
 
 use tokio::time::Instant;
 
@@ -18,12 +18,12 @@ use metes_engine::policy::{Policy, SharedLease, TicketLease, Witness};
 pub struct LeftBehind {
     mark: Option<Mark>,
     pools: Snapshot,
-    /// Of the scope of this ADD.
+    /// The hints of this ADD's scope.
     scope: Option<ScopeHints>,
 }
 
 impl LeftBehind {
-    /// Reads the hints that this ADD can use. Without a mark there are none: they may be of another store.
+    /// Reads the hints that this ADD can use. Without a mark it reads none: they may be of another store.
     #[must_use]
     pub fn read(mark: Option<Mark>, files: &ScopeHintFiles, keys: &Keys, allotment: &Allotment<'_>) -> Self {
         let Some(mark) = mark else { return Self::default() };
@@ -39,7 +39,7 @@ impl LeftBehind {
             of_pools.for_each(|(key, entry)| pools.set(key, entry.cloned()));
             pools.clone()
         };
-        // By the choice of `auto` it is known which texts are needed.
+        // The pools that `auto` chooses tell which texts are needed.
         let auto = take(allotment.auto_hints());
         let pools = take(allotment.pools_hints(&auto));
         let scope = allotment.scope(&pools).and_then(|scope| read((&scope).into()));
@@ -64,14 +64,16 @@ impl LeftBehind {
         self.mark.as_ref().map(|mark| mark.seen.clone())
     }
 
-    /// True if the last ADD of this machine left this key in the store: it had the name that the machine has now.
+    /// True if the last ADD of this machine left this very key in the store. Then the machine had the name that it has
+    /// now.
     #[must_use]
     pub fn has_own_key(&self, own_key: &[u8]) -> bool {
         let key = self.mark.as_ref().and_then(|mark| mark.seen.key.as_ref());
         key.is_some_and(|key| key.name.as_bytes() == own_key)
     }
 
-    /// True if the node has kept the ranges under this key a short while before `now`.
+    /// True if an ADD of this node has written the ranges under this key less than [`limits::ASKED_AGAIN`] before
+    /// `now`.
     #[must_use]
     pub fn has_kept_ranges(&self, key: &[u8], now: &str) -> bool {
         let kept = || self.scope.as_ref()?.keys.record::<AskedRanges>(key).ok()?;
@@ -114,7 +116,7 @@ impl LeftBehind {
     }
 }
 
-/// True if a node need not write again yet which ranges are asked for.
+/// True if a record of ranges is so young that a node need not write it again yet.
 pub(super) fn is_young(asked: &AskedRanges, now: &str) -> bool {
     asked.age(now).is_some_and(|age| age < limits::ASKED_AGAIN)
 }

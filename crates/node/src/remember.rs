@@ -27,7 +27,8 @@ pub struct Leaving<'a> {
 }
 
 impl Leaving<'_> {
-    /// Leaves what the run knows after a commit of it was acknowledged. `before` is what it has recalled.
+    /// Leaves the run's knowledge after a commit of the run was acknowledged. `before` is the knowledge that it began
+    /// with.
     pub fn remember<K: Kv>(self, allotment: &Allotment<'_>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
         driver.share_lease();
         let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };

@@ -1,5 +1,5 @@
-//! What the last ADD of a node in a scope has left behind: keys as they were after its commit. The next ADD may plan on
-//! them without a look ([`metes_core::plan::first`]). They are hints: nothing relies on them.
+//! The keys that the last ADD of a node in a scope has left behind, as they were after its commit. The next ADD may
+//! plan on them without a look ([`metes_core::plan::first`]). They are hints: nothing relies on them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use metes_core::txn::Entry;
 pub struct ScopeHints {
     /// The keys, as they were after the last commit.
     pub keys: Snapshot,
-    /// When they were last wrong; none if they have been right since.
+    /// The last first commit that was refused; none if one was applied since.
     pub(crate) missed: Option<Miss>,
 }
 
@@ -32,7 +32,7 @@ pub struct ScopeHints {
 pub(crate) struct Miss {
     /// When.
     pub(crate) at: RunStart,
-    /// For how long the node's runs look first from then on, in milliseconds.
+    /// The time during which the node's runs look first from then on, in milliseconds.
     pub(crate) pause_ms: u64,
 }
 
@@ -47,9 +47,9 @@ impl ScopeHints {
         self.missed.as_ref().is_none_or(is_over)
     }
 
-    /// What a run leaves behind beside what is kept already: runs of other ranges that lie in the same page have left
-    /// cursors and further pages. If that is too much, its own stay alone. Where others change the same pages all the
-    /// time, its node tries less and less often.
+    /// Adds the keys of a run to those that are kept already: runs of other ranges in the same page have left cursors
+    /// and further pages. If all together are too large, only the run's own keys are kept. Where other nodes change the
+    /// same pages all the time, this node tries a first commit less and less often.
     pub(crate) fn left(mut self, keys: Snapshot, first: FirstRequest, now: RunStart) -> Self {
         lay_over(&mut self.keys, &keys, |_| true);
         let keys = if kept_bytes(&self.keys) <= limits::SCOPE_HINTS_BYTES { self.keys } else { keys };
@@ -67,8 +67,8 @@ impl ScopeHints {
     }
 }
 
-/// Lays what a run knows over what is kept: the keys that are kept, and those that are `wanted` besides. Another run of
-/// the node may have kept a key as it was after this run has read it; then that stays.
+/// Lays the keys that a run knows over the kept ones: those that are kept already, and those that are `wanted` besides.
+/// A kept key stays if another run of the node has kept a newer state of it than this run has read.
 fn lay_over(kept: &mut Snapshot, newer: &Snapshot, wanted: impl Fn(&[u8]) -> bool) {
     for (key, entry) in newer.iter() {
         let is_newer = kept.mod_revision(key) <= newer.read_at(key);
@@ -78,7 +78,7 @@ fn lay_over(kept: &mut Snapshot, newer: &Snapshot, wanted: impl Fn(&[u8]) -> boo
     }
 }
 
-/// How many bytes these keys have as they are kept, with their values in base64.
+/// The size of these keys in bytes as they are kept, with their values in base64.
 fn kept_bytes(keys: &Snapshot) -> usize {
     let value = |entry: Option<&Entry>| entry.map_or(0, |entry| entry.value.len().div_ceil(3) * 4);
     keys.iter().map(|(key, entry)| key.len() + value(entry)).sum()

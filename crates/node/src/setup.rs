@@ -1,4 +1,4 @@
-//! What a run reads from files on its node: the host file, certificates, keys and passwords. And the log.
+//! Reads the files of a node that a run needs: the host file, certificates, keys and passwords. Also sets up the log.
 
 use std::io::ErrorKind;
 use std::path::Path;

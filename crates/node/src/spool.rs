@@ -24,7 +24,7 @@ use metes_core::pool::{ClusterName, Owner, PodUid, RunStart};
 /// A free to carry out later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spooled {
-    /// Whose addresses.
+    /// The owner whose addresses are to be freed.
     pub owner: Owner,
     /// The start of the run that could not finish. Only what that run or an older one has reserved is freed.
     pub start: RunStart,
@@ -60,7 +60,7 @@ pub struct Survey {
     pub unreadable: usize,
 }
 
-/// The folder in the spool with what is of others: a folder for each machine and cluster.
+/// The folder in the spool with the entries of others: a folder for each machine and cluster.
 const OTHERS: &str = "others";
 
 /// The folder of spooled frees.
@@ -184,7 +184,7 @@ impl Spool {
         own
     }
 
-    /// Moves an entry to where the machine and the cluster find it that it is of. Returns whether this run did.
+    /// Moves an entry to the folder where its own machine and cluster find it. Returns true if this run has moved it.
     fn set_aside(&self, Kept { spooled, file }: &Kept) -> bool {
         let folder = folder_aside(&self.folder, &spooled.machine, spooled.owner.cluster.as_ref());
         let moved = files::make_folder(&folder)
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!((counts(&own), counts(&copied)), ((0, 1, 0), (1, 0, 0)));
     }
 
-    /// However many entries there are, a run reads a bounded number of them, and it finds those of its own owner.
+    /// A run reads a bounded number of entries, however many there are, and finds those of its own owner.
     #[test]
     fn a_run_reads_a_bounded_number_of_files() {
         let folder = tempfile::tempdir().expect("a folder");

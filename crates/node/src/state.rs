@@ -105,7 +105,7 @@ pub fn node_name(settings: &Settings) -> Result<NodeName, Error> {
 }
 
 /// The folder for all state of one prefix on this node. Without a host file it is for one prefix of the store at these
-/// endpoints alone, because another store knows nothing of what was spooled for this one.
+/// endpoints alone, because another store knows nothing of the DELs that were spooled for this one.
 #[must_use]
 pub fn state_folder(settings: &Settings) -> PathBuf {
     let prefix = &settings.prefix;

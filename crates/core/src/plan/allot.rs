@@ -1,5 +1,5 @@
-//! The next step of an ADD, from what it has read. Pure, so that a test can play every case, and a simulation makes the
-//! same decisions.
+//! The next step of an ADD, from the keys that it has read. Pure, so that a test can play every case, and a simulation
+//! makes the same decisions.
 
 use std::borrow::Cow;
 
@@ -31,7 +31,7 @@ use crate::txn::Entry;
 pub enum Allotted {
     /// The owner holds what it asked for.
     Held(Added),
-    /// Nothing that gives one of its addresses has a free one.
+    /// The ranges, or the pool, for one of its addresses have no free address.
     Full(Full),
 }
 
@@ -44,21 +44,21 @@ pub struct Added {
     pub repeats: bool,
 }
 
-/// An ADD as a change of what is held.
+/// An ADD as a change of held addresses.
 pub struct Allotment<'a> {
-    /// As it was asked: what pools say is read for each decision, because they may change.
+    /// The request. It has no texts of pools: those may change, so each decision uses them as they were read.
     ask: Cow<'a, Ask>,
     keys: &'a Keys,
     pools: DecodedPools,
-    /// A tombstone of this owner was seen. Then nothing is taken over.
+    /// True if a tombstone of this owner was ever seen. Then this run takes no addresses over.
     was_deleted: bool,
-    /// The leases for what an older sandbox has to give up.
+    /// The leases for the cooling of addresses that an older sandbox has to give up.
     leases: CoolingLeases,
-    /// The record of the ranges that are asked for, if its commit keeps one.
+    /// The record of the ranges that the configuration asks for, if the commit is to write it.
     kept: Option<KeptRanges>,
 }
 
-/// The key and the value that say which ranges a configuration asks for.
+/// The key and the value of the record of the ranges that a configuration asks for.
 type KeptRanges = (Bytes, Vec<u8>);
 
 impl<'a> Allotment<'a> {
@@ -69,7 +69,8 @@ impl<'a> Allotment<'a> {
         Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases, kept: None }
     }
 
-    /// Says with its commit which ranges its configuration asks for, unless they are kept already under their key.
+    /// Makes the commit also write the record of the ranges that the configuration asks for, unless `are_kept` is true
+    /// of its key.
     pub fn keep_ranges(&mut self, are_kept: impl Fn(&[u8]) -> bool) {
         let Some(asked) = self.ask.asked_ranges() else { return };
         let key = self.keys.asked(&asked);
@@ -78,7 +79,7 @@ impl<'a> Allotment<'a> {
         }
     }
 
-    /// Turns to the next pool for an address, because the present one is full; false if there is none.
+    /// Goes on to the next pool for an address whose present pool is full. Returns false if there is none.
     pub fn turn_to_next_pool(&mut self, full: &Full) -> bool {
         let Full::Pool { element, has_next: true, .. } = full else { return false };
         let Wanted::Pools(pools) = &mut self.ask.to_mut().wanted else { return false };
@@ -86,31 +87,31 @@ impl<'a> Allotment<'a> {
         true
     }
 
-    /// The name of the hints that `auto` chooses its pools by; none without `auto`.
+    /// The name of the hints with `v1/pools`, by which `auto` chooses pools; none without `auto`.
     #[must_use]
     pub fn auto_hints(&self) -> Option<HintName> {
         self.ask.pools()?.has_auto().then(HintName::of_auto)
     }
 
-    /// The name of the hints with the texts of its pools; none while it is not known which pools they are.
+    /// The name of the hints with the texts of its pools; none while its pools are not known.
     #[must_use]
     pub fn pools_hints(&self, seen: &Snapshot) -> Option<HintName> {
         self.ask.pools_hints(self.keys, seen, &self.pools)
     }
 
-    /// The cursors that it moves, by what was read.
+    /// The keys of the cursors that its commit moves; none while its pools were not read.
     #[must_use]
     pub fn cursors(&self, seen: &Snapshot) -> Vec<Bytes> {
         self.resolve(seen).map(|asked| asked.cursor_keys(self.keys)).unwrap_or_default()
     }
 
-    /// Its pools, as far as all of them were read.
+    /// Its pools; none unless all of them were read.
     #[must_use]
     pub fn pools(&self, seen: &Snapshot) -> ReadPools {
         self.resolve(seen).ok().and_then(Resolved::into_pools).unwrap_or_default()
     }
 
-    /// Resolves it by what was read, or tells the keys of the pools that were not.
+    /// Resolves the request by the pools that were read. If some are missing, returns their keys.
     pub(crate) fn resolve(&self, seen: &Snapshot) -> Result<Resolved<'_>, Vec<Bytes>> {
         Resolved::of(&self.ask, self.keys, seen, &self.pools)
     }
@@ -139,7 +140,7 @@ impl Change for Allotment<'_> {
         }
     }
 
-    /// All that a repetition and a takeover write belongs to the owner alone.
+    /// A repetition and a takeover write only keys that belong to the owner alone.
     fn is_unhindered(&self, seen: &Snapshot) -> bool {
         let Ok(asked) = self.resolve(seen) else { return false };
         let mut own = asked.index_keys(self.keys).into_iter().chain([self.keys.owner(&self.ask.owner)]);
@@ -197,7 +198,7 @@ impl Change for Allotment<'_> {
         TicketRecord::asking(&self.ask, epoch)
     }
 
-    /// The owner's record says it, because it has the start of the run that asked.
+    /// The owner's record proves it: it has the start of the run that asked.
     fn served(&self, found: &Entry) -> Option<Allotted> {
         let record = OwnerRecord::decode(&found.value).ok()?;
         let is_own = record.start.as_ref() == Some(&self.ask.stamp.start);
@@ -210,7 +211,7 @@ struct Deciding<'a> {
     keys: &'a Keys,
     snapshot: &'a Snapshot,
     fence: &'a Fence,
-    /// Those behind, if this run is at the head of its queue.
+    /// The runs that wait behind this one, if it is at the head of its queue.
     line: &'a Line,
     was_deleted: bool,
     leases: &'a CoolingLeases,
@@ -325,7 +326,8 @@ impl Deciding<'_> {
         builder.delete(own);
         let mut record = self.asked.record(self.asked.kept(older.record.addresses.clone()));
         if self.asked.refused_by_pools().is_some() {
-            // Its pools have no ranges now, by which it would know its queue.
+            // A record names its queue by its ranges, and these pools have none now. So it keeps the older record's
+            // queue.
             record.scope.clone_from(&older.record.scope);
         }
         self.put_owner(&mut builder, &record);
@@ -348,7 +350,7 @@ impl Deciding<'_> {
         self.keys.owner(&self.asked.ask.owner)
     }
 
-    /// The reservations of a record. Each must exist and name `owner`.
+    /// The keys of a record's reservations. Each must exist and name `owner`.
     fn reservations_of(&self, owner: &Owner, record: &OwnerRecord) -> Result<Vec<Bytes>, Halt> {
         let keys: Vec<Bytes> =
             record.reserved().map(|(network, address)| self.keys.ip(network, address)).collect();
@@ -365,7 +367,8 @@ impl Deciding<'_> {
         Ok(keys)
     }
 
-    /// The commit of newly taken addresses. At the head of a queue it serves those behind, as many as fit.
+    /// The commit that reserves the picked addresses. At the head of a queue it also serves the runs behind, as many as
+    /// fit.
     fn allot(&self, picks: &Picks) -> Result<Step<Allotted>, Halt> {
         let held = self.asked.held(&picks.taken);
         let record = self.asked.record(held);
@@ -397,7 +400,7 @@ impl Deciding<'_> {
         }
         self.asked.cooling_keys(self.keys).for_each(|key| builder.absent(key));
         self.put_owner(&mut builder, record);
-        // Like the cursors, it helps people and is left out where there is no room.
+        // This record is for people only. Like the cursors, it is left out if the transaction has no room for it.
         if let (Some((key, value)), Cursors::Moved) = (self.kept, cursors) {
             builder.put(key.clone(), value.clone());
             builder.effects.asked = Some((key.clone(), value.clone()));
@@ -432,8 +435,8 @@ impl Deciding<'_> {
         builder.put(own, record.encode());
     }
 
-    /// As [`require`], but reads missing keys together with the record that names them: something that was freed
-    /// between two reads would look like a contradiction. So would what was read before the record was written.
+    /// As [`require`], but reads missing keys in one request with the record that names them. A key that was deleted
+    /// between two reads would look like a contradiction. So would a key that was read before the record was written.
     fn require_with(&self, keys: &[Bytes], record: Bytes) -> Result<(), Halt> {
         let written = self.snapshot.mod_revision(&record);
         match keys.iter().all(|key| self.snapshot.knows_since(key, written)) {
@@ -443,7 +446,7 @@ impl Deciding<'_> {
     }
 }
 
-/// The owner on this node that the pod index names, if it is another and older than this run.
+/// The owner that the pod index names, if it is on this node, is not this run's owner, and is older than this run.
 fn older_owner(asked: &Resolved<'_>, keys: &Keys, snapshot: &Snapshot) -> Result<Option<Older>, Halt> {
     let ask = asked.ask;
     for key in asked.index_keys(keys) {

@@ -64,7 +64,7 @@ impl Ask {
         }
     }
 
-    /// The name of the hints with the texts of its pools; none while it is not known which pools they are.
+    /// The name of the hints with the texts of its pools; none while its pools are not known.
     pub(crate) fn pools_hints(
         &self,
         keys: &Keys,

@@ -1,7 +1,8 @@
 //! One commit for many runs. Pure.
 //!
 //! The run at the head of a queue decides for itself and then, in order, for those behind it: each decision is the same
-//! function, on what was read with the writes of the decisions before laid over it. All of them are one transaction:
+//! function, on the keys that were read with the writes of the decisions before laid over them. All of them are one
+//! transaction:
 //!
 //! ```text
 //! compares   meta, and every page, summary and cursor that is written
@@ -34,16 +35,16 @@ use crate::snapshot::Snapshot;
 use crate::ticket::Ticket;
 use crate::txn::{Compare, Entry, Op, Txn};
 
-/// How many runs a batch serves at most, and how many where that does not fit into one transaction.
+/// The most runs that a batch serves, and the lower limits to try if so many do not fit into one transaction.
 pub(crate) const SIZES: [usize; 3] = [96, 48, 16];
 /// If not even those fit, the first run that waits gets its turn.
 const NOBODY: usize = 0;
 
-/// How many frees a batch reads for at most, and how many compares one of them has about.
+/// The most frees that a batch reads for, and the usual number of compares of one free.
 const FREES: usize = 20;
 const FREE_COMPARES: usize = 7;
 
-/// Whether a commit moves the cursors of `next` and `spread`.
+/// The choice of a commit about the cursors of `next` and `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cursors {
     Moved,
@@ -54,18 +55,18 @@ pub(crate) enum Cursors {
 pub(crate) struct Batch<'a> {
     keys: &'a Keys,
     snapshot: &'a Snapshot,
-    /// What was read, with the writes so far laid over it: new values, and the revisions as they were read.
+    /// The snapshot with the writes so far laid over it: new values, and the revisions as they were read.
     laid_over: Snapshot,
     changes: BitChanges,
     cursors: BTreeMap<Bytes, Vec<u8>>,
     pools: DecodedPools,
-    /// What the pools say that are read again if a run drops out.
+    /// The keys of pools that are read again if a run drops out.
     read_again: BTreeSet<Bytes>,
     /// The owners' keys that are written. No key may be written twice.
     written: BTreeSet<Bytes>,
 }
 
-/// An ADD that is to be served: its transaction, and what [`Serving`] says of it.
+/// An ADD that is to be served: its transaction, and its fields of [`Serving`].
 struct Add {
     txn: Txn,
     ticket: Bytes,
@@ -241,7 +242,7 @@ impl<'a> Batch<'a> {
         require(self.snapshot, keys)
     }
 
-    /// Frees what the owner of a waiting DEL holds; false if it is left for its own turn.
+    /// Frees the addresses of the owner of a waiting DEL. Returns false if the DEL is left for its own turn.
     ///
     /// All compares are those of the whole batch: where a reservation stays, its bit must not be cleared.
     fn free(

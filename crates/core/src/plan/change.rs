@@ -1,4 +1,4 @@
-//! What a change decides, from what was read. Pure; `metes_engine::drive` carries it out.
+//! The decisions of a change, made from the keys that its run has read. Pure; `metes_engine::drive` carries them out.
 
 use super::effects::{Effects, Planned};
 use crate::cooling::CoolingLeases;
@@ -10,21 +10,21 @@ use crate::request::TicketRecord;
 use crate::snapshot::Snapshot;
 use crate::txn::{Entry, Op, Txn};
 
-/// A change of what is held: pure, so that a test, a simulation or another run can make the same decision.
+/// A change of held addresses. It is pure, so that a test, a simulation or another run can make the same decision.
 pub trait Change {
     /// Its result.
     type Done;
-    /// Why it cannot be made, by what was read.
+    /// The reason why the change cannot be made.
     type Refused;
 
-    /// Whose addresses change. A ticket shows it to people.
+    /// The owner whose addresses change. Its ticket shows it to people.
     fn owner(&self) -> &Owner;
 
-    /// The queue of all runs that change the same pages. None while that is not known from what was read, or if nobody
-    /// else changes the same.
+    /// The queue of all runs that change the same pages. None while the keys read so far do not tell it, or if no other
+    /// run changes the same pages.
     fn scope(&self, seen: &Snapshot) -> Option<Scope>;
 
-    /// The keys to read before its queue is known, apart from those that it reads first.
+    /// The keys that must be read before its queue is known, besides those of `reads`.
     fn unread(&self, _seen: &Snapshot) -> Vec<Bytes> {
         Vec::new()
     }
@@ -32,7 +32,8 @@ pub trait Change {
     /// The keys to read first, and again at the head of a queue.
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes>;
 
-    /// Whether, by what was read, it writes nothing that others in the queue write. Then it does not wait for its turn.
+    /// True if, by the keys read, it writes no key that other runs in the queue write. Then it does not wait for its
+    /// turn.
     fn is_unhindered(&self, _seen: &Snapshot) -> bool {
         false
     }
@@ -42,15 +43,16 @@ pub trait Change {
         Vec::new()
     }
 
-    /// The cooldowns, in seconds, of what it frees by what was read, and the leases for them, if it frees what cools.
+    /// The cooldowns, in seconds, of the addresses that it frees by the keys read, and its leases for them. None, or no
+    /// cooldown, if none of these addresses cools.
     fn cooling(&mut self, _seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
         None
     }
 
-    /// Forgets the leases for what cools: one of them may have ended.
+    /// Forgets the leases for cooling addresses: one of them may have ended.
     fn forget_leases(&mut self) {}
 
-    /// Remembers what an answer shows, if the next one may not show it any more.
+    /// Remembers facts that this answer shows and a later one may not show any more, such as a tombstone.
     fn learn(&mut self, _seen: &Snapshot) {}
 
     /// The next step. The plan of an ADD serves the others in the queue too, together with itself.
@@ -67,18 +69,19 @@ pub trait Change {
     /// The key that shows that another run at the head of the queue has served this one.
     fn proof(&self) -> Bytes;
 
-    /// What another run has made for this one, by the entry of its proof.
+    /// The result that another run has made for this one, by the entry of its `proof`. None if that does not show one.
     fn served(&self, _found: &Entry) -> Option<Self::Done> {
         None
     }
 
-    /// What it comes to if a batch serves it, where its plan serves nobody else; none if the plan does.
+    /// The result if a batch serves it, for a change whose own plan serves no other run. None if its own plan serves
+    /// others.
     fn done_by_batch(&self) -> Option<Self::Done> {
         None
     }
 
-    /// What a settled commit came to, if it was applied. `found` is the entry of its `proof`. A change without a fence
-    /// is not settled; it is planned again.
+    /// The result of a settled commit; none if it was not applied. `found` is the entry of its `proof`. A change
+    /// without a fence is not settled; it is planned again.
     fn applied(&self, _commit: Commit<Self::Done>, _found: Option<&Entry>) -> Option<Self::Done> {
         None
     }
@@ -103,14 +106,14 @@ pub struct Commit<D> {
     pub txn: Txn,
     /// Its effects if it is applied.
     pub effects: Effects,
-    /// Its result; none: plan again after it.
+    /// The change's result after this commit; none if the change must then be planned again.
     pub done: Option<D>,
     /// The key that tells whether it was applied.
     pub proof: Bytes,
 }
 
 impl<D> Commit<D> {
-    /// The commit of what was planned.
+    /// The commit of a planned transaction.
     #[must_use]
     pub fn new(Planned { txn, effects }: Planned, done: Option<D>, proof: Bytes) -> Self {
         Self { txn, effects, done, proof }

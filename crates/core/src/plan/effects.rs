@@ -1,7 +1,7 @@
 //! A commit's effects, as its plan knows them. Pure.
 //!
-//! An effect that depends on a transaction inside the commit names its place there, and the answer tells whether it has
-//! come about.
+//! An effect may depend on a transaction inside the commit. Then it names the place of that transaction. The answer
+//! there tells whether the effect has come about.
 
 use crate::keys::{Bytes, NetworkAddress};
 use crate::txn::{Found, Txn};
@@ -15,22 +15,22 @@ pub struct Planned {
     pub effects: Effects,
 }
 
-/// A commit's effects on other runs and on what its run knows, besides the result of its own change.
+/// A commit's effects on other runs and on its own run's knowledge, besides the result of its own change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Effects {
     /// The tickets that it removes: that of its own run, and those of the DELs that it serves.
     pub removes: Vec<Bytes>,
     /// The ADDs that it serves.
     pub serves: Vec<Serving>,
-    /// The place of the transaction that gives another run its turn. After such a commit its head stops.
+    /// The place of the transaction that gives another run its turn. After such a commit the head stops.
     pub turn: Option<Position>,
     /// The places of the transactions that end the queue.
     pub ends: Vec<Position>,
-    /// The record that it writes of the ranges that are asked for: the key and its value.
+    /// The key and the value of the record that it writes about the ranges that a configuration asks for.
     pub asked: Option<(Bytes, Vec<u8>)>,
-    /// It writes the first meta of the store.
+    /// True if it writes the first meta of the store.
     pub founds: bool,
-    /// It puts the node's own key.
+    /// True if it puts the node's own key.
     pub puts_own_key: bool,
 }
 
@@ -40,9 +40,9 @@ pub struct Serving {
     /// The place of the transaction.
     pub(crate) place: Position,
     pub(crate) ticket: Bytes,
-    /// The run's addresses. The commit sets their bits in any case.
+    /// The run's addresses. The commit sets their bits even if it cannot serve the run any more.
     pub(crate) addresses: Vec<NetworkAddress>,
-    /// The place, in that transaction, of the one that ends the queue.
+    /// The place, inside that transaction, of the transaction that ends the queue.
     pub(crate) end: Option<Position>,
 }
 
@@ -51,29 +51,29 @@ pub struct Serving {
 pub struct Position(pub usize);
 
 impl Position {
-    /// True if the transaction of this place was carried out. `found` is the answer to an applied one around it.
+    /// True if the transaction at this place was applied. `found` is the answer to the applied transaction around it.
     #[must_use]
     pub fn is_carried_out(self, found: &[Found]) -> bool {
         self.carried_out(found).is_some()
     }
 
-    /// The answers inside, if it was carried out.
+    /// The answers to the operations of the transaction at this place, if it was applied.
     fn carried_out(self, found: &[Found]) -> Option<&[Found]> {
         let reply = found.get(self.0)?.nested.as_ref()?;
         reply.succeeded.then_some(&reply.found)
     }
 }
 
-/// The effects that have come about, of a commit that was applied.
+/// The effects of an applied commit that have come about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The tickets that are gone with it.
     pub gone: Vec<Bytes>,
     /// Addresses of runs that it could not serve any more. Their bits are set, and nobody holds them.
     pub stray: Vec<NetworkAddress>,
-    /// Another run has got its turn: it was still there.
+    /// True if another run has got its turn; false if that run had left before.
     pub has_given_turn: bool,
-    /// The queue has ended: nobody had come since.
+    /// True if the queue has ended; false if another run had come meanwhile.
     pub has_ended_queue: bool,
 }
 

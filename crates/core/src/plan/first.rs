@@ -1,7 +1,7 @@
-//! The first request of a run as a commit, planned on what another run of the node has left behind. Pure.
+//! The first request of a run as a commit, planned on keys that another run of the node has left behind. Pure.
 //!
-//! What was left behind is a hint, and nothing relies on it: the transaction compares all that its plan assumed. If
-//! anything differs, the Else branch reads what a first look reads, so a wrong hint costs a proposal and no wait.
+//! These keys are hints, and nothing relies on them: the transaction compares all that its plan assumed. If anything
+//! differs, the Else branch reads what a first look reads, so a wrong hint costs a proposal and no wait.
 
 use super::change::{Change, Commit, Step};
 use crate::fence::Fence;
@@ -36,7 +36,8 @@ pub fn commit_first<C: Change>(
     // The first meta of a store is for a run that has looked.
     remembered.entry(&keys.meta())?;
     remembered.assume_absent(change.own_keys(&remembered));
-    // What cannot be done by a hint may be possible all the same, and what is finished by a hint is not.
+    // A change that a hint makes impossible may be possible all the same, and one that a hint shows as done may not be
+    // done.
     let Ok(Step::Commit(mut commit)) = change.plan(&remembered, fence, &Line::default()) else { return None };
     commit.done.as_ref()?;
     let Txn { step, compares, otherwise, .. } = &mut commit.txn;

@@ -26,7 +26,7 @@ pub enum FreeGuard<'a> {
     OlderThan(&'a RunStart),
     /// A record of the run that began at `start`, or an older one.
     ///
-    /// A DEL that was spooled before a reboot does not count for what was reserved since.
+    /// A DEL that was spooled before a reboot frees nothing that was reserved after the reboot.
     UpTo {
         /// The start of the run.
         start: &'a RunStart,
@@ -79,11 +79,11 @@ pub enum Freed {
 /// One freeing of one owner.
 #[derive(Debug, Clone, Copy)]
 pub struct Free<'a> {
-    /// Whose addresses.
+    /// The owner of the addresses.
     pub owner: &'a Owner,
-    /// Which record of it.
+    /// The record of it that may be freed.
     pub guard: FreeGuard<'a>,
-    /// Who asks. None if the machine does not matter (a person's release, the reconciler).
+    /// The caller. None if the machine does not matter (a person's release, the reconciler).
     pub caller: Option<Caller<'a>>,
     /// The start for the tombstone; none to leave no tombstone.
     pub tombstone: Option<&'a RunStart>,
@@ -91,18 +91,19 @@ pub struct Free<'a> {
     pub former: &'a [Owner],
 }
 
-/// A free in one mode: what it decides.
+/// A free in one mode, with its decisions.
 pub struct Freeing<'a> {
     free: Free<'a>,
     keys: &'a Keys,
     mode: Mode,
     /// The addresses of the owner when its record was last read.
     held: Vec<Held>,
-    /// Under which former names it held something then.
+    /// The owner under those former names under which it held something then.
     held_formerly: Vec<Owner>,
     /// For what cools; none if nothing does.
     leases: Option<&'a mut CoolingLeases>,
-    /// The owner's record as it was decoded last, and what it was decoded from: each step asks for it.
+    /// The owner's record as it was decoded last, and the bytes that it was decoded from. It is kept because each step
+    /// needs it.
     decoded: RefCell<Option<(Bytes, Rc<OwnerRecord>)>>,
 }
 
@@ -355,7 +356,7 @@ impl Mode {
 /// The part that one transaction frees.
 #[derive(Clone, Copy)]
 pub(crate) struct Freeable<'a> {
-    /// Whose addresses.
+    /// The owner of the addresses.
     pub(crate) owner: &'a Owner,
     /// Its record.
     pub(crate) record: &'a OwnerRecord,
@@ -519,7 +520,7 @@ mod tests {
             (spooled, Some(start("b", 10)), true),
             (spooled, Some(start("b", 11)), false),
             (spooled, Some(start("a", 99)), true),
-            // It was spooled before a reboot, so it does not count for what was reserved since.
+            // It was spooled before a reboot, so it frees nothing that was reserved after the reboot.
             (spooled_before, None, true),
             (spooled_before, Some(start("a", 50)), true),
             (spooled_before, Some(start("a", 51)), false),

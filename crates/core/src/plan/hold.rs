@@ -71,7 +71,7 @@ fn holder(reservation: &Reservation) -> String {
     }
 }
 
-/// A request as a change of what is held.
+/// A request as a change of held addresses.
 pub struct Holding<'a> {
     request: &'a HoldRequest,
     keys: &'a Keys,
@@ -103,7 +103,8 @@ impl<'a> Holding<'a> {
         self.keys.hold(&self.request.network, self.request.address)
     }
 
-    /// What it comes to if it is written, or why it is not; [`HoldMade::Stands`] if there is nothing to write.
+    /// The result if the hold is written, or the reason why it is refused; [`HoldMade::Stands`] if there is nothing to
+    /// write.
     fn judge(&self, seen: &Snapshot) -> Result<HoldMade, HoldRefused> {
         let reservation = seen.record::<Reservation>(&self.ip())?;
         if let Some(other) = reservation.clone().filter(|found| found.owner != self.owner) {

@@ -1,5 +1,5 @@
-//! The free addresses that an ADD takes, by what was read. Pure. A run decides with it for itself, and the run at the
-//! head of a queue for those behind it.
+//! The free addresses that an ADD takes, by the keys that were read. Pure. A run decides with it for itself, and the
+//! run at the head of a queue for those behind it.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ impl Picks {
     }
 }
 
-/// One ADD, and what was read.
+/// One ADD, and the keys that were read.
 #[derive(Clone, Copy)]
 pub(crate) struct Picking<'a> {
     pub(crate) asked: &'a Resolved<'a>,
@@ -133,7 +133,7 @@ impl Picking<'_> {
         Ok(())
     }
 
-    /// Puts what is known into the view, or asks for what is not.
+    /// Puts the known pages and summaries into the view, or asks for the unknown ones.
     fn supply(
         &self,
         wanted: &[Need],

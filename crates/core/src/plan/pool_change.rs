@@ -38,12 +38,12 @@ pub enum PoolIntent {
     Delete(PoolName),
 }
 
-/// How many addresses are held, as far as it decides about a change.
+/// The numbers of held addresses that decide about a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeldOfPool {
-    /// By those that took them from the pool.
+    /// Of the addresses that were taken from the pool.
     pub from_pool: usize,
-    /// In the pool's ranges as they are stored, by anybody.
+    /// Of the addresses in the pool's ranges as they are stored, wherever they were taken from.
     pub in_ranges: usize,
 }
 
@@ -72,7 +72,7 @@ pub enum PoolChangeRefused {
         /// The size of its record.
         bytes: usize,
     },
-    /// What all pools say of whom they are for would be too large.
+    /// The record that says whom each pool is for would be too large.
     #[error(
         "the `for` of all pools together would have {bytes} bytes: at most {POOL_CHANGES_BYTES} are allowed; use \
          patterns, or fewer pools that have a `for`"
@@ -81,7 +81,7 @@ pub enum PoolChangeRefused {
         /// The size of the record that says it.
         bytes: usize,
     },
-    /// Whoever holds an address of the pool holds it in the old network.
+    /// The network cannot change: the addresses of the pool that are held are held in the old network.
     #[error(
         "the network of pool {pool} cannot change from {from} to {to}: a range of it is open, or addresses of it are \
          held in {from} ({held} now); make a pool of another name in {to}, and drain this one"
@@ -120,7 +120,7 @@ pub enum PoolChangeRefused {
     GivesGateway {
         /// The gateway.
         address: std::net::IpAddr,
-        /// Whose gateway it is.
+        /// The pool whose gateway it is.
         of: PoolName,
         /// The pool that has it in a range.
         by: PoolName,
@@ -284,7 +284,7 @@ impl StoredPools {
         }
     }
 
-    /// Whether the store may be written to, by the same rules as an ADD.
+    /// Checks that the store may be written to, by the same rules as an ADD.
     fn in_service(&self, keys: &Keys) -> Result<(), PoolChangeRefused> {
         match self.seen.record::<Meta>(&keys.meta()).map_err(PoolChangeRefused::Bad)? {
             Some(meta) => meta::judge(&meta).map_err(PoolChangeRefused::OutOfService)?,

@@ -42,13 +42,13 @@ pub struct PoolResult {
 pub enum PoolRefused {
     /// There is no pool of this name.
     Missing(PoolName),
-    /// No pool is for whoever asks: these are the facts, in words.
+    /// No pool is for this ADD. The text has the facts about it.
     ForNobody(String),
-    /// The host file does not allow the pools that are for whoever asks. This is the first of them.
+    /// The host file does not allow the pools that are for this ADD. This is the first of them.
     NotOnNode(PoolName),
-    /// More pools of one priority are for whoever asks than an ADD reads.
+    /// More pools of one priority are for this ADD than an ADD reads.
     TooMany(usize),
-    /// The pool of this element is not for whoever asks: this fact is not among those that it allows.
+    /// The pool of this element is not for this ADD: this fact is not among those that it allows.
     NotAllowed {
         /// Its position.
         element: usize,
@@ -76,7 +76,7 @@ pub(crate) fn pool_keys(wanted: &PoolsWanted, keys: &Keys) -> Vec<Bytes> {
     changes.into_iter().chain(wanted.names().map(|name| keys.pool(name))).collect()
 }
 
-/// The same with the pools that `auto` chooses by what was read, and why it chooses none.
+/// The same with the pools that `auto` chooses by the keys that were read, and the reason if it chooses none.
 ///
 /// # Errors
 /// The keys that it is judged by, if they were not read yet.
@@ -139,7 +139,7 @@ fn unread(wanted: &PoolsWanted, keys: &Keys, seen: &Snapshot) -> Vec<Bytes> {
 }
 
 impl ReadPools {
-    /// The pools as they are by what was read, and what they give.
+    /// The pools by the keys that were read, and the ranges that they give.
     ///
     /// # Errors
     /// The keys of the pools that were not read yet.
@@ -215,7 +215,7 @@ impl ReadPools {
         pool_keys(&self.wanted, keys)
     }
 
-    /// The keys that a commit relies on, each once: of the pools that are used, and of what `auto` chooses them by.
+    /// The keys that a commit relies on, each once: those of the used pools, and `v1/pools` if `auto` has chosen them.
     pub(crate) fn used_keys(&self, keys: &Keys) -> Vec<Bytes> {
         let changes = self.wanted.has_auto().then(|| keys.pool_changes());
         let used = self.used().map(|name| keys.pool(name));
@@ -227,7 +227,7 @@ impl ReadPools {
         self.wanted.elements.iter().filter_map(PoolElement::name)
     }
 
-    /// The pools that these addresses are from, and that are not among those which may be used now.
+    /// The pools that these addresses are from, without those that may be used now.
     #[must_use]
     pub fn unused(&self, held: &[Held]) -> Vec<PoolName> {
         let is_unused = |name: &&PoolName| !self.wanted.names().any(|wanted| wanted == *name);

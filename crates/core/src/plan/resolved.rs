@@ -1,4 +1,5 @@
-//! An ADD by what was read: the sets that give its addresses, and the keys that they lead to. Pure.
+//! An ADD, resolved by the keys that were read: the sets that give its addresses, and the keys that follow from the
+//! sets. Pure.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,7 @@ pub(crate) struct Resolved<'a> {
 }
 
 impl<'a> Resolved<'a> {
-    /// Resolves `ask` by what was read. One without pools needs nothing.
+    /// Resolves `ask` by the keys that were read. Without pools it needs none.
     ///
     /// # Errors
     /// The keys of the pools that were not read yet.

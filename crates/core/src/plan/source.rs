@@ -64,7 +64,7 @@ pub enum Full {
         element: usize,
         /// The pool.
         pool: Rc<KnownPool>,
-        /// Its open ranges; none if it gives nothing to whoever asks.
+        /// Its open ranges; none if it gives this ADD no address.
         open: Option<RangeSet>,
         /// The element has another pool after this one.
         has_next: bool,
@@ -72,7 +72,7 @@ pub enum Full {
 }
 
 impl Full {
-    /// The ranges that are full, and what is said of cooling there; none if nothing was looked for.
+    /// The full ranges, and their cooldown; none if no address was looked for.
     #[must_use]
     pub fn set(&self) -> Option<(&RangeSet, Cooldown)> {
         match self {

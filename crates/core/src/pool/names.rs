@@ -11,13 +11,14 @@ use super::Addr;
 /// The longest network name that a configuration may give, in characters.
 pub(crate) const NETWORK_NAME_MAX: usize = 63;
 
-/// What stands for "no cluster" in a key and on a command line.
+/// The text for "no cluster" in a key and on a command line.
 pub const NO_CLUSTER: &str = "-";
 
-/// What the name begins with that stands for a node where addresses are set aside.
+/// The first character of the name that stands for a node in the owner of a hold.
 pub(crate) const OF_HOLDS: char = '@';
 
-/// What a configuration writes in place of a pool's name: the pools decide whom they are for. No pool has this name.
+/// The word that a configuration writes in place of a pool's name: the pools decide whom they are for. No pool has this
+/// name.
 pub const AUTO: &str = "auto";
 
 /// Begins the container id of an owner that an adoption made up. No runtime gives such an id.

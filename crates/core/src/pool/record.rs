@@ -144,7 +144,7 @@ impl RunStart {
         other.is_none_or(|other| other.boot != self.boot || other.ns < self.ns)
     }
 
-    /// How long after `other` this was, on the same boot; none if it was not.
+    /// The time from `other` to this start; none if `other` is later, or of another boot.
     #[must_use]
     pub fn since(&self, other: &RunStart) -> Option<Duration> {
         let ns = self.ns.checked_sub(other.ns).filter(|_| self.boot == other.boot)?;
@@ -205,8 +205,8 @@ impl Held {
     }
 }
 
-/// What a pool said of an address when it was given. Whoever asks again is answered from it, whatever became of the
-/// pool.
+/// The properties that a pool gave an address when it was given. A repeated request is answered from them, whatever
+/// became of the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FromPool {
     /// The pool.
@@ -220,9 +220,9 @@ pub struct FromPool {
 }
 
 impl FromPool {
-    /// What the first of these pools that has a range with the address says of it, whether the range is open or not;
-    /// none if no pool has such a range. Several ranges may be of one prefix. Where the address lies between the first
-    /// and the last address of none of them, the prefix counts.
+    /// The properties from the first of these pools that has a range with the address, open or not; none if no pool has
+    /// such a range. Several ranges may be of one prefix. If the address lies between the first and the last address of
+    /// none of them, the prefix counts.
     #[must_use]
     pub fn of(pools: &[&PoolDefinition], held: &Held) -> Option<Self> {
         let of_network = || pools.iter().filter(|pool| held.network.as_ref() == Some(&pool.network));
@@ -319,7 +319,7 @@ pub struct HoldNote {
     pub seconds: Option<u64>,
 }
 
-/// What a record carries besides its owner, for people and for the reconciler.
+/// The part of a record besides its owner that is for people and for the reconciler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
     /// The pod, as far as it is known.
@@ -368,8 +368,8 @@ impl OwnerRecord {
     }
 }
 
-/// Who asks about a container that has the owner's names. Node names and container ids may be the same on two machines:
-/// a host file was copied, or a container id is derived from a path, as cnitool does.
+/// The caller that asks about a container with the owner's names. Node names and container ids may be the same on two
+/// machines: a host file was copied, or a container id is derived from a path, as cnitool does.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
     /// The machine that it is asked on.
@@ -641,7 +641,7 @@ pub struct Meta {
     /// When the store was paused, RFC 3339 in UTC; for people only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_since: Option<String>,
-    /// What newer programs have written beside it, which older ones write back as it was.
+    /// Fields that newer programs have written. Older programs write them back as they were.
     #[serde(flatten)]
     rest: serde_json::Map<String, serde_json::Value>,
 }

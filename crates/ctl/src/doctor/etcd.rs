@@ -31,7 +31,7 @@ use metes_etcd::handshake::presented;
 use metes_node::files::Trust;
 use metes_node::setup;
 
-/// What etcd answers within `most`, and the certificates that its endpoints show.
+/// Asks etcd, for at most `most`. Returns its answers and the certificates that its endpoints show.
 pub(super) async fn ask(
     settings: &Settings,
     may_ask: bool,
@@ -51,7 +51,7 @@ pub(super) async fn ask(
     }
 }
 
-/// Whether endpoints accept connections is all that can be told.
+/// Tries only to connect to each endpoint, because no request can be sent.
 async fn not_asked(settings: &Settings, why: Option<Obstacle>, until: Instant) -> EtcdFacts {
     let tried = settings.endpoints.iter().map(|endpoint| {
         let (url, address) = (endpoint.url(), (endpoint.host().to_owned(), endpoint.port()));

@@ -46,7 +46,7 @@ pub(super) struct HostFileFacts {
     pub(super) notes: Vec<String>,
 }
 
-/// Whose a file is.
+/// The owner and the mode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FileOwner {
     pub(super) user: u32,
@@ -61,7 +61,7 @@ pub(super) struct FileFacts {
     pub(super) wrong: Option<Obstacle>,
 }
 
-/// Whose a certificate is.
+/// The party that a certificate belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CertificateOf {
     /// This node's, that etcd sees.
@@ -110,11 +110,11 @@ pub(super) struct StoreFacts {
     pub(super) read: Result<StoreSeen, Failure>,
     /// The time of a write; none if none was tried.
     pub(super) write: Option<Result<Duration, Failure>>,
-    /// Who holds addresses under this node's name on another machine; none if that was not asked.
+    /// The other machines that hold addresses under this node's name; none if that was not asked.
     pub(super) others: Option<Result<Machines, Failure>>,
 }
 
-/// How many owners each machine has, and one of them, by the machine's digest.
+/// The number of owners of each machine, with one of them as an example, by the machine's digest.
 pub(super) type Machines = BTreeMap<String, (usize, Owner)>;
 
 /// The store's meta as it was read.
@@ -160,13 +160,13 @@ pub(super) struct MachineFacts {
     pub(super) file: PathBuf,
 }
 
-/// The store as the node has seen it.
+/// The node's mark: the newest state of the store that its runs have seen.
 pub(super) enum MarkFacts {
     /// Nothing yet.
     None,
     /// There is a file, and what is in it does not count here.
     NotThisNodes,
-    /// Who runs this may not read it.
+    /// The user who runs the command may not read it.
     Hidden,
     Known(HighWater),
 }
@@ -175,8 +175,8 @@ pub(super) enum MarkFacts {
 pub(super) enum SpoolFacts {
     /// Nothing in it is carried out; why.
     NotTrusted(String),
-    /// Who runs this may not read it.
+    /// The user who runs the command may not read it.
     Hidden,
-    /// What there is, and how old the oldest one of this node is, in seconds.
+    /// The entries, and the age of this node's oldest one in seconds.
     Known(Survey, Option<u64>),
 }

@@ -40,7 +40,7 @@ impl Verdict {
     }
 }
 
-/// The subject of the look.
+/// The thing that a line is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Check {
@@ -62,7 +62,7 @@ pub(super) enum Check {
 }
 
 impl Check {
-    /// Under which title it stands.
+    /// The title of the section that has its lines.
     fn title(self) -> &'static str {
         match self {
             Check::HostFile | Check::User | Check::File => "HOST FILE",

@@ -22,7 +22,7 @@ use facts::{DoctorFacts, EtcdFacts};
 use line::{Diagnosis, Verdict};
 use metes_core::limits;
 
-/// Says what is wrong; exit code 1 if anything is.
+/// Prints all that is wrong. Exit code 1 if anything is.
 pub(super) async fn doctor(
     (config, endpoints): (Option<&Path>, &[String]),
     timeout: Option<Duration>,

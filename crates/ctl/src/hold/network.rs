@@ -1,4 +1,4 @@
-//! Which network an address is meant in that is set aside: the one that is named, else the only one that it lies in.
+//! Finds the network of an address to set aside: the one that is named, else the only one that the address lies in.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk;
 
-/// How many networks are named before the rest is left out.
+/// The most networks that a message names; it leaves out the rest.
 const NAMED_MAX: usize = 20;
 
 /// An address and its network; else a sentence that says why it is not known.

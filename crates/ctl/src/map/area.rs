@@ -1,4 +1,4 @@
-//! Which addresses are drawn: parts of networks, with what their ranges give. Pure.
+//! The addresses to draw: parts of networks, with the addresses that their ranges give. Pure.
 
 use ipnetwork::IpNetwork;
 

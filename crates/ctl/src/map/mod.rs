@@ -84,7 +84,7 @@ pub(super) enum MapFormat {
     Yaml,
 }
 
-/// How many edits a name may be away from one that is suggested for it.
+/// The most edits between a name and a similar one that is suggested for it.
 const SIMILAR_NAME_EDITS: usize = 2;
 
 /// Draws a network, a pool or a prefix.
@@ -115,7 +115,8 @@ pub(super) async fn map<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is meant. A network goes before a pool of the same name, which most often is the same.
+/// Finds the thing that the arguments name. A network goes before a pool of the same name: most often both have the
+/// same addresses.
 fn drawn(
     args: &MapArgs,
     ranges: &Inventory,
@@ -178,7 +179,7 @@ async fn read<K: Kv>(
     Ok(ranges.sorted())
 }
 
-/// Says how many addresses of a network no picture shows.
+/// Tells the number of held addresses of a network that no picture shows.
 fn tell_outside(inventory: &Inventory, drawn: &Drawn, areas: &[Area], terminal: &mut Terminal<'_>) {
     let Drawn::Network(_) = drawn else { return };
     let shown: usize = areas
@@ -220,7 +221,7 @@ fn print(
     }
 }
 
-/// How wide the longest address is that stands before a row.
+/// The width of the longest address that stands before a row, in characters.
 fn label_width(areas: &[Area]) -> usize {
     areas.iter().map(|area| area.block.last().to_string().len()).max().unwrap_or_default()
 }

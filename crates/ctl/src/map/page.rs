@@ -26,7 +26,7 @@ text{font:13px system-ui,sans-serif;fill:#24292f}\
 .m{fill:#57606a}\
 rect.c:hover{stroke:#111;stroke-width:2}";
 
-/// How many cells a picture has: about as many rows as columns.
+/// The size of a picture in cells: about as many rows as columns.
 pub(super) fn frame(bits: u32) -> Frame {
     let columns = 1 << bits.min(12).div_ceil(2);
     Frame { columns, rows: 64 }
@@ -136,7 +136,7 @@ fn cells_at(
     top + rows * side
 }
 
-/// What lies outside can be pointed at, too.
+/// The fill of a cell. Cells outside of all ranges have one too, so that they can be pointed at.
 fn fill(paint: Paint) -> &'static str {
     paint.colour().map_or("#fafbfc", |colour| colour.page)
 }

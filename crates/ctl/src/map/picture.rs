@@ -7,7 +7,7 @@ use super::area::{Area, Block};
 use crate::inventory::{Inventory, Row};
 use metes_core::pool::{Addr, Span};
 
-/// How many names have a colour of their own; all others share one.
+/// The most names that have a colour of their own; all others share one.
 pub(super) const NAMED: usize = 10;
 /// The levels of how full a cell is: the last one is full.
 pub(super) const LEVELS: u8 = 8;
@@ -21,7 +21,7 @@ const AGES: [(u64, &str); 5] = [
     (365 * 86_400, "a year"),
 ];
 
-/// How many cells a picture may have, each a power of two.
+/// The most columns and rows of a picture in cells, each a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) columns: usize,
@@ -41,19 +41,19 @@ pub(super) struct Picture<'a> {
 /// The addresses of one cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct MapCell {
-    /// How many of them ranges give.
+    /// The number of addresses that ranges give.
     pub(super) size: u128,
-    /// How many are held, given by a range or not.
+    /// The number of held ones, given by a range or not.
     pub(super) held: usize,
     /// The number of held ones that are set aside.
     pub(super) set_aside: usize,
     /// The number of cooling ones.
     pub(super) cooling: usize,
-    /// How many of `size` are neither.
+    /// The number of addresses of `size` that are neither held nor cooling.
     pub(super) free: u128,
-    /// Which name most of those have that containers hold, and how many.
+    /// The most frequent name among the addresses that containers hold, and the number of addresses that have it.
     pub(super) most: Option<(usize, usize)>,
-    /// Who holds it, if the cell is one address.
+    /// The holder, if the cell is one address.
     pub(super) holder: Option<String>,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum Paint {
     Name(usize),
 }
 
-/// What cells are coloured by.
+/// The names that cells are coloured by.
 #[derive(Debug)]
 pub(super) struct CellNames {
     by: MapBy,

@@ -13,12 +13,12 @@ const LINES: usize = 32;
 /// The width of a screen of which nothing is known.
 const WIDTH: usize = 80;
 
-/// How cells are shown there: with colours and half blocks, or in letters.
+/// True if this screen shows cells as coloured half blocks; else they are letters.
 fn has_halves(screen: Screen) -> bool {
     screen.has_colour && screen.has_utf8
 }
 
-/// How many cells fit, beside labels of so many characters.
+/// The most cells that fit beside labels of `label` characters.
 pub(super) fn frame(screen: Screen, label: usize) -> Frame {
     let room = screen.width.unwrap_or(WIDTH).saturating_sub(label + 2).clamp(COLUMNS[0], COLUMNS[1]);
     let rows = if has_halves(screen) { 2 * LINES } else { LINES };

@@ -1,4 +1,4 @@
-//! What stands around a picture: its title, its counts, and what its colours mean. Pure.
+//! The words around a picture: its title, its counts, and the meaning of its colours. Pure.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(super) fn title(picture: &Picture<'_>) -> String {
     format!("{} of network {}{part}", area.block.text(), area.network)
 }
 
-/// How many addresses are what.
+/// The numbers of addresses: all, held, set aside, cooling and free.
 pub(super) fn counts(sum: &MapCell) -> String {
     let MapCell { size, held, set_aside, cooling, free, .. } = sum;
     let full = if *size == 0 { String::new() } else { format!(" ({:.1} % taken)", percent(sum)) };
@@ -27,7 +27,7 @@ fn percent(sum: &MapCell) -> f64 {
     (sum.size - sum.free.min(sum.size)) as f64 * 100.0 / sum.size as f64
 }
 
-/// What a cell is, and a row.
+/// The numbers of addresses of a cell and of a row.
 pub(super) fn cell_words(picture: &Picture<'_>) -> String {
     let power = |bits: u32| match bits {
         0 => "1 address".to_owned(),
@@ -38,7 +38,7 @@ pub(super) fn cell_words(picture: &Picture<'_>) -> String {
     format!("a cell is {}, a row {}", power(picture.cell_bits), power(row))
 }
 
-/// What each colour means that is in a picture, in their order.
+/// The colours that occur in the pictures, in their order, with the meaning of each.
 pub(super) fn legend(pictures: &[Picture<'_>], names: &CellNames) -> Vec<(Paint, String)> {
     let seen: BTreeSet<Paint> =
         pictures.iter().flat_map(|picture| &picture.cells).map(MapCell::paint).collect();

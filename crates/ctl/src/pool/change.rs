@@ -11,7 +11,7 @@ use metes_engine::kv::{Failure, Kv};
 use metes_engine::prefix::{self, FoundingError};
 use metes_engine::random::{random_id, random_pause};
 
-/// How often a change is judged anew that others came before, or that was not answered.
+/// The most times that a change is judged. It is judged anew if another change came first, or if etcd did not answer.
 const TRIES: usize = 5;
 
 /// The way in which a change is carried out.
@@ -23,7 +23,7 @@ pub(super) struct HowToChange {
     pub(super) dry_run: bool,
 }
 
-/// What is wanted of the pools that are stored; else a sentence that says why that makes no sense.
+/// Makes the intents from the stored pools, or a sentence that says why the wish makes no sense.
 pub(super) type Wanting<'a> = &'a dyn Fn(&StoredPools) -> Result<Vec<PoolIntent>, String>;
 
 struct JudgedIntent {
@@ -32,8 +32,8 @@ struct JudgedIntent {
     is_change: bool,
 }
 
-/// Carries out what is wanted, all judged before the first is written. Returns how many addresses of the pools are held
-/// outside of their open ranges then.
+/// Carries out the intents; all of them are judged before the first one is written. Returns the number of addresses of
+/// the pools that are held outside of the open ranges afterwards.
 pub(super) async fn change<K: Kv>(
     context: &Context<'_, K>,
     wanting: Wanting<'_>,
@@ -140,8 +140,8 @@ impl ChangeUnderWay {
         })
     }
 
-    /// Tells what became of the request that was not answered, if it was carried out. If it was not, it is sent anew,
-    /// and a late copy of it is refused: both compare `v1/pools`.
+    /// Tells that the request without an answer was carried out, if it was. If it was not, it is sent anew. A late copy
+    /// is refused then, because both compare `v1/pools`.
     fn settle(&mut self, judged: &[JudgedIntent], terminal: &mut Terminal<'_>) -> Result<(), CliError> {
         let Some((sent, _)) = &self.unanswered else { return Ok(()) };
         let is_as_sent = judged.iter().any(|judged| !judged.is_change && judged.intent == *sent);
@@ -161,7 +161,7 @@ async fn left_outside<K: Kv>(context: &Context<'_, K>, wanting: Wanting<'_>) -> 
     Ok(intents.iter().map(outside).sum())
 }
 
-/// Whether this node knows nothing that speaks against writing to this store, and etcd is new enough for a first write.
+/// Returns an error if this node knows a reason not to write to this store, or if etcd is too old for a first write.
 async fn may_write<K: Kv>(context: &Context<'_, K>, pools: &StoredPools) -> Result<(), CliError> {
     let keys = context.session.keys;
     context.must_know_store("nothing was changed").await?;

@@ -1,4 +1,4 @@
-//! What a change of a pool does: addresses gained and lost, and who is left outside. Pure.
+//! The effect of a change of a pool: addresses gained and lost, and held addresses that are left outside. Pure.
 
 use std::fmt::Write as _;
 
@@ -43,13 +43,13 @@ impl<'a> FoldedPool<'a> {
         })
     }
 
-    /// How many addresses that were taken from this pool lie in none of its ranges.
+    /// The number of addresses that were taken from this pool and lie in none of its ranges.
     pub(super) fn outside_of_all(&self, held: &HeldOfPools<'_>) -> usize {
         held.taken(&self.definition.pool).iter().filter(|row| self.range_of(row).is_none()).count()
     }
 }
 
-/// How many addresses are held, as far as it decides about a change of the stored pool.
+/// Counts the held addresses that decide about a change of the stored pool.
 pub(super) fn held(stored: Option<&PoolDefinition>, held: &HeldOfPools<'_>) -> HeldOfPool {
     let Some(pool) = stored.map(FoldedPool::new) else { return HeldOfPool::default() };
     HeldOfPool {
@@ -58,10 +58,10 @@ pub(super) fn held(stored: Option<&PoolDefinition>, held: &HeldOfPools<'_>) -> H
     }
 }
 
-/// What an intent does, in words, and how many are left outside.
+/// The effect of an intent, in words, and the number of held addresses that it leaves outside.
 pub(super) struct PoolEffect {
     pub(super) words: String,
-    /// How many addresses are held outside of the open ranges after it.
+    /// The number of addresses that are held outside of the open ranges after it.
     pub(super) outside: usize,
 }
 
@@ -198,12 +198,12 @@ fn count(what: &str, count: u128) -> String {
     if count == 0 { String::new() } else { format!(", addresses {what}: {count}") }
 }
 
-/// How many addresses of a range of the old pool the new one does not give.
+/// The number of addresses of a range of the old pool that the new pool does not give.
 fn lost(written: &PoolRange, range: &Range, new: &FoldedPool<'_>) -> u128 {
     if written.state == RangeState::Open { beyond(range, new.open()) } else { 0 }
 }
 
-/// How many addresses of a range none of the others gives, which have no address in common.
+/// The number of addresses of a range that none of the others gives. Those must have no address in common.
 fn beyond<'r>(range: &Range, others: impl Iterator<Item = &'r Range>) -> u128 {
     let shared = others.flat_map(Range::spans).fold(0, |sum: u128, other| {
         let within = range.spans().iter().filter_map(|span| span.within(*other));

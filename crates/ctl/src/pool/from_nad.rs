@@ -20,21 +20,21 @@ use metes_core::pool::{
     RangeText, Span,
 };
 
-/// What the API server writes into `metadata`. It does not belong into what is applied.
+/// The fields of `metadata` that the API server writes. They do not belong into a document to apply.
 const OF_API_SERVER: [&str; 6] =
     ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
 
 /// The annotation in which kubectl keeps the whole object as it was.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What a network comes to whose ranges are moved into pools.
+/// A network whose ranges were moved into pools.
 #[derive(Debug)]
 pub(super) struct MovedNetwork {
     /// The pools, as documents that `apply` takes.
     pub(super) pools: String,
     /// The network's definition that uses them, in the form in which it was given.
     pub(super) definition: String,
-    /// What will be different; a sentence each.
+    /// The differences from before, a sentence each.
     pub(super) notes: Vec<String>,
 }
 

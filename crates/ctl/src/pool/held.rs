@@ -1,4 +1,4 @@
-//! Who holds addresses of which pool, found in one pass over all that is held. Pure.
+//! The holders of each pool's addresses, found in one pass over all held addresses. Pure.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,8 @@ impl<'i> HeldOfPools<'i> {
         self.taken.get(pool).map_or(&[], Vec::as_slice)
     }
 
-    /// What was taken from one of these pools, or lies in a range of theirs; once each, in the inventory's order.
+    /// The addresses that were taken from one of these pools, or lie in a range of theirs; once each, in the
+    /// inventory's order.
     pub(super) fn concerned<'p>(&self, pools: impl IntoIterator<Item = &'p PoolDefinition>) -> Vec<&'i Row> {
         let mut rows: Vec<&Row> = Vec::new();
         for PoolDefinition { pool, network, ranges, .. } in pools {

@@ -140,7 +140,7 @@ struct ListedPool<'a> {
     pool: &'a PoolName,
     network: &'a NetworkName,
     ranges: usize,
-    /// How many addresses its open ranges have.
+    /// The number of addresses of its open ranges.
     size: u128,
     #[serde(serialize_with = "as_text")]
     order: Order,
@@ -214,7 +214,7 @@ struct ShownPool<'a> {
     selector: Option<&'a Selector>,
     priority: i32,
     note: &'a str,
-    /// How many addresses that were taken from it lie in none of its ranges.
+    /// The number of addresses that were taken from it and lie in none of its ranges.
     outside: usize,
 }
 
@@ -296,7 +296,7 @@ impl<'a> ShownPool<'a> {
     }
 }
 
-/// How much of a pool is held.
+/// The use of a pool.
 #[derive(Serialize)]
 struct PoolUse<'a> {
     pool: &'a PoolName,

@@ -80,7 +80,8 @@ pub(crate) fn documents<'t>(
     })
 }
 
-/// What is JSON by its look, and is not even YAML: YAML would tell two places, and none of JSON's reasons.
+/// The fault of a text that looks like JSON and is not even YAML. YAML's own error would name two places, and none of
+/// JSON's reasons.
 fn json_fault(text: &str, document: usize) -> Option<(String, Option<TextPlace>)> {
     let is_json = text.trim_start().strip_prefix('{').is_some_and(|keys| keys.trim_start().starts_with('"'));
     let is_yaml =

@@ -37,7 +37,7 @@ pub(super) fn allow(pool: &PoolDefinition) -> String {
     pool.allow.as_ref().map_or_else(|| "everybody".to_owned(), selector)
 }
 
-/// Whom `auto` gives addresses of the pool; `-` for nobody.
+/// The pods that `auto` gives addresses of the pool; `-` for none.
 pub(super) fn chosen_for(pool: &PoolDefinition) -> String {
     or_dash(pool.selector.as_ref().map(selector).as_deref())
 }

@@ -24,7 +24,7 @@ pub(super) struct ValidateFinding {
 #[derive(Debug, Clone)]
 pub(super) struct FoundAt {
     pub(super) file: String,
-    /// Which document of the file, from 1 on.
+    /// The number of the document in the file, from 1 on.
     pub(super) document: usize,
     /// The definition, the pool or the network; none for what has no name.
     pub(super) object: Option<String>,
@@ -50,13 +50,13 @@ pub(super) struct Judged {
     pub(super) unreadable: Vec<String>,
 }
 
-/// What is found while files are read.
+/// The findings so far, while files are read.
 pub(super) struct Judgement {
     host: Option<HostFile>,
     judged: Judged,
     /// The files, as they were given.
     files: Vec<String>,
-    /// What networks and pools give addresses of, and where they say so.
+    /// The ranges of networks and pools, each with its place in a file.
     uses: Vec<(NetworkUse, FoundAt)>,
 }
 
@@ -151,7 +151,7 @@ impl Judgement {
         });
     }
 
-    /// Takes what is wrong with a network, and what it uses; `found` says where a key of it stands, or a line and a
+    /// Adds the issues of a network, and its ranges. `found` gives the place of a key in the file, or of a line and a
     /// column.
     fn judged_network(
         &mut self,

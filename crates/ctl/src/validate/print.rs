@@ -1,4 +1,4 @@
-//! What was found, for people, for programs, and as SARIF, which code hosts show beside the lines. Pure.
+//! Prints the findings: for people, for programs, and as SARIF, which code hosts show beside the lines. Pure.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ pub(super) fn printed(judged: &Judged, format: ValidateFormat) -> String {
     }
 }
 
-/// What was read, and how much was found.
+/// One line with the numbers of the files, of the things in them, and of the findings.
 pub(super) fn summary(judged: &Judged) -> String {
     let ValidateCounts { files, networks, ignored, host_files, pools } = judged.counts;
     let ignored = if ignored == 0 { String::new() } else { format!(" ({ignored} without metes)") };

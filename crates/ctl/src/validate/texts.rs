@@ -1,4 +1,4 @@
-//! What stands in a text: definitions of networks, configurations, host files, pools. Pure.
+//! The documents in a text: definitions of networks, configurations, host files, pools. Pure.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use metes_config::nad::Nad;
 /// A text, taken apart.
 #[derive(Debug)]
 pub(super) struct TakenApart {
-    /// What metes may have to do with.
+    /// The parts that may concern metes.
     pub(super) parts: Vec<Part>,
     /// Why the rest cannot be read.
     pub(super) unreadable: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct TakenApart {
 /// One thing of a text.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Which document of the text, from 0 on.
+    /// The number of the document in the text, from 0 on.
     pub(super) document: usize,
     pub(super) subject: Subject,
 }
@@ -73,7 +73,7 @@ impl TakenApart {
     }
 }
 
-/// What is JSON by its look is told as such.
+/// The reason why a document cannot be read. A text that looks like JSON is judged as JSON.
 fn why_unreadable(text: &str, document: usize, error: &yaml_serde::Error) -> String {
     match Json::parse(text.as_bytes()) {
         Err(e) if document == 0 && text.trim_start().starts_with('{') => format!("it is not JSON: {e}"),

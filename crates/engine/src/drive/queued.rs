@@ -25,13 +25,13 @@ use metes_core::txn::{Entry, Found, Op, Reply, Txn};
 pub(super) struct Head {
     /// The others in the queue, as they were read last.
     pub(super) line: Line,
-    /// True if nobody has given this run its turn. Then it gives way to whoever is quicker.
+    /// True if nobody has given this run its turn. Then it gives way to a quicker run.
     pub(super) gives_way: bool,
     /// Tickets that are gone.
     gone: BTreeSet<Bytes>,
     /// Addresses with stray bits that its last commit has set for runs which it could not serve.
     stray: Vec<NetworkAddress>,
-    /// True if somebody may wait whom nobody has given a turn.
+    /// True if a run may wait that nobody has given its turn.
     owes_turn: bool,
     /// The queue as it was listed while the last commit was on its way.
     pub(super) listed: Option<Vec<Entry>>,
@@ -154,7 +154,7 @@ impl<K: Kv> Driver<'_, K> {
         }
     }
 
-    /// Reads who waits besides this run, and again what it relies on.
+    /// Reads the runs that wait besides this one, and again the keys that this run relies on.
     pub(super) async fn line(
         &self,
         queue: &Queue<'_, K>,
@@ -226,7 +226,7 @@ impl<K: Kv> Driver<'_, K> {
         attempted
     }
 
-    /// What follows when this run's ticket is gone: another run has served it, or the ticket has ended with its lease.
+    /// Goes on after this run's ticket is gone: another run has served it, or the ticket has ended with its lease.
     pub(super) async fn after_ticket<C: Change>(
         &mut self,
         change: &C,

@@ -1,6 +1,6 @@
-//! How the driver holds the store's answers against what its node knows ([`metes_core::known`]).
+//! The part of the driver that compares the store's answers with its node's knowledge ([`metes_core::known`]).
 //!
-//! What is known is read again before each request, and the answer is judged by it. Only an acknowledged write proves
+//! That knowledge is read again before each request, and the answer is judged by it. Only an acknowledged write proves
 //! that a store has forgotten something: a read may be answered by a member that is behind.
 
 use super::{AppliedAt, Driver, Stopped};
@@ -19,7 +19,7 @@ use metes_core::txn::{Compare, Entry, Op, Txn};
 const NOT_MARKED: &str = "the store has gone back, and cannot be marked as suspect now";
 
 impl<K: Kv> Driver<'_, K> {
-    /// Reads what the node knows, for the request that follows.
+    /// Reads the node's knowledge, for the request that follows.
     pub(super) fn recall(&mut self) {
         self.known = self.policy.witness.as_ref().and_then(|witness| (witness.recall)());
     }
@@ -153,7 +153,7 @@ impl<K: Kv> Driver<'_, K> {
         }
     }
 
-    /// Whether the node's key is gone because a pass has deleted it.
+    /// True if the node's key is gone because a pass has deleted it.
     async fn is_key_forgotten(
         &mut self,
         known: &HighWater,

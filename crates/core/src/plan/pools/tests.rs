@@ -47,7 +47,7 @@ impl World {
         self.compile();
     }
 
-    /// What every change of a pool writes besides.
+    /// Writes the key that every change of a pool writes besides.
     fn compile(&mut self) {
         let keys = self.store.keys().into_iter().filter(|key| key.starts_with("/m/v1/pool/"));
         let pool = |key: String| PoolRecord::decode(&self.store.get(key.as_bytes())?.value).ok();

@@ -174,7 +174,7 @@ fn some_pools() -> impl Strategy<Value = Vec<String>> {
 }
 
 proptest! {
-    /// What `metes pool which` prints, and what an ADD does.
+    /// An ADD takes the pool that `metes pool which` prints.
     #[test]
     fn an_add_takes_the_first_pool_that_is_judged_to_be_chosen(
         texts in some_pools(),
