@@ -4,7 +4,7 @@
 //! This is for addresses that are in use but not reserved: after a restore, and when a cluster comes from another
 //! plugin. In both cases ADD hands out nothing meanwhile, and a claim relies on that.
 //!
-//! Some owners hold each other's addresses. Claims for them are made together, in one transaction ([`claim_all`]): each
+//! Some owners hold each other's addresses. Claims for them are made together, in one transaction (`claim_all`): each
 //! owner gives up what it held, and at no moment is one of them without what it uses.
 
 use std::collections::{BTreeMap, BTreeSet};

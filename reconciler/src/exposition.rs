@@ -7,14 +7,9 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 
 /// Text to which one metric after the other is added.
 #[derive(Debug, Default)]
-pub struct Exposition(String);
+pub struct Exposition(pub(crate) String);
 
 impl Exposition {
-    /// Text that has some metrics already.
-    pub(crate) fn from_text(text: String) -> Self {
-        Self(text)
-    }
-
     /// The text.
     #[must_use]
     pub fn into_text(self) -> String {

@@ -79,7 +79,7 @@ impl Metrics {
     /// All metrics, formatted.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = Exposition::from_text(self.last.clone());
+        let mut text = Exposition(self.last.clone());
         if let Some(totals) = &self.totals {
             text.gauge(
                 "metes_reconciler_leader",

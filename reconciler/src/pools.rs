@@ -13,7 +13,6 @@ use metes_engine::walk::walk;
 /// All pools by name. One that does not decode, or has another name than its key, is not among them.
 pub type Pools = BTreeMap<PoolName, PoolDefinition>;
 
-/// Reads all pools.
 pub(crate) async fn read<K: Kv>(session: Session<'_, K>) -> Result<Pools, Failure> {
     let see = |pools: &mut Pools, entry: Entry| {
         if let Ok(Key::Pool(name)) = session.keys.parse(&entry.key)

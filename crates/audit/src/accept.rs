@@ -39,7 +39,9 @@ fn successor(report: &Report) -> Option<(Meta, Option<&Entry>)> {
     let (mut meta, replaces) = match &report.meta {
         MetaState::Missing if report.is_empty() => return Some((Meta::first(random_id()), None)),
         MetaState::Missing => (Meta::first(random_id()), None),
-        MetaState::Known(meta, entry) if meta.suspect.is_some() || report.lacks_addresses() => {
+        MetaState::Known(meta, entry)
+            if meta.suspect.is_some() || report.has(super::Kind::AddressLacking) =>
+        {
             (meta.clone(), Some(entry))
         }
         MetaState::Known(..) | MetaState::Unreadable => return None,
@@ -71,11 +73,6 @@ impl Report {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.meta == MetaState::Missing && !self.lacks_meta()
-    }
-
-    /// True if running pods use addresses that the store lacks.
-    fn lacks_addresses(&self) -> bool {
-        self.has(super::Kind::AddressLacking)
     }
 
     fn has(&self, kind: super::Kind) -> bool {

@@ -21,7 +21,7 @@ pub struct Group {
 }
 
 /// An entry without a meaning: its pod is gone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Stale {
     /// Where it was found.
     pub at: String,
@@ -43,7 +43,7 @@ pub(crate) struct Kept {
 }
 
 /// An entry that cannot be taken over.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct Refused {
     /// Where it was found.
     pub at: String,
@@ -53,6 +53,7 @@ pub struct Refused {
     pub(crate) address: Option<IpAddr>,
     pub(crate) why: String,
     /// True if its pod may run.
+    #[serde(rename = "running")]
     pub(crate) is_running: bool,
 }
 

@@ -40,8 +40,7 @@ pub async fn pools(api: &Kubernetes) -> Result<Vec<Pool>, ApiError> {
     let mut see = |object: Object<PoolSpec>| {
         let title = object.metadata.title();
         let PoolSpec { range, allocations } = object.spec.unwrap_or_default();
-        let entries = allocations.into_iter().map(|(key, one)| (key, one.into_entry())).collect();
-        pools.push(Pool { title, name: object.metadata.name, range, entries });
+        pools.push(Pool { title, name: object.metadata.name, range, entries: allocations });
     };
     let path = format!("{WHEREABOUTS}/ippools");
     api.list("list IPPools", &path, Detail::Whole, None, &mut see).await?;
@@ -55,10 +54,8 @@ pub async fn pools(api: &Kubernetes) -> Result<Vec<Pool>, ApiError> {
 /// [`ApiError`]
 pub async fn reservations(api: &Kubernetes) -> Result<Vec<Reservation>, ApiError> {
     let mut found = Vec::new();
-    let mut see = |object: Object<ReservationSpec>| {
-        let title = object.metadata.title();
-        let ReservationSpec { container_id, pod, ifname } = object.spec.unwrap_or_default();
-        let entry = Entry { container_id, pod, ifname };
+    let mut see = |object: Object<Entry>| {
+        let (title, entry) = (object.metadata.title(), object.spec.unwrap_or_default());
         found.push(Reservation { title, name: object.metadata.name, entry });
     };
     let path = format!("{WHEREABOUTS}/overlappingrangeipreservations");
@@ -132,35 +129,8 @@ struct NadSpec {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(default)]
 struct PoolSpec {
-    #[serde(default)]
     range: String,
-    #[serde(default)]
-    allocations: BTreeMap<String, Allocation>,
-}
-
-#[derive(Deserialize)]
-struct Allocation {
-    #[serde(default)]
-    id: String,
-    #[serde(default)]
-    podref: String,
-    #[serde(default)]
-    ifname: String,
-}
-
-impl Allocation {
-    fn into_entry(self) -> Entry {
-        Entry { container_id: self.id, pod: self.podref, ifname: self.ifname }
-    }
-}
-
-#[derive(Default, Deserialize)]
-struct ReservationSpec {
-    #[serde(rename = "containerid", default)]
-    container_id: String,
-    #[serde(rename = "podref", default)]
-    pod: String,
-    #[serde(default)]
-    ifname: String,
+    allocations: BTreeMap<String, Entry>,
 }

@@ -26,10 +26,13 @@ pub struct Pool {
 }
 
 /// An entry of a pool, or a reservation of overlapping ranges. A field that an old whereabouts did not write is empty.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
 pub(crate) struct Entry {
+    #[serde(rename = "id", alias = "containerid")]
     pub(crate) container_id: String,
     /// `namespace/name` of the pod.
+    #[serde(rename = "podref")]
     pub(crate) pod: String,
     pub(crate) ifname: String,
 }
@@ -106,7 +109,8 @@ impl Domain {
     pub(crate) fn of(pool: &Pool, uses: &[&Use]) -> Result<Self, Unclear> {
         let cidr = Cidr::parse(&pool.range).ok_or_else(|| Unclear::Range(pool.range.clone()))?;
         let spellings = [pool.range.clone(), pool.range.replace("::/", "::0/")];
-        let prefix = spellings.iter().find_map(|range| pool.name.strip_suffix(&hyphened(range)));
+        let prefix =
+            spellings.iter().find_map(|range| pool.name.strip_suffix(&range.replace([':', '/'], "-")));
         let prefix = prefix.ok_or(Unclear::Name)?;
         let is_whole = |ranges: &Ranges, range: &Range| ranges.prefix == prefix && cidr.is(range);
         let is_slice = |ranges: &Ranges, range: &Range| {
@@ -170,10 +174,6 @@ pub(crate) fn reservation(name: &str, prefixes: &[String]) -> Option<(NetworkNam
         let address = unhyphened(name.strip_prefix(prefix.as_str())?)?;
         Some((NetworkName::configured(prefix.strip_suffix('-')?).ok()?, address))
     })
-}
-
-fn hyphened(text: &str) -> String {
-    text.replace([':', '/'], "-")
 }
 
 /// IPv4 addresses have no colons, so an address with hyphens is an IPv6 address.

@@ -136,9 +136,9 @@ impl ImportReport {
             "taken_over": self.taken.iter().map(Taken::to_json).collect::<Vec<_>>(),
             "present": self.present,
             "moved": self.moved,
-            "stale": self.stale.iter().map(stale_json).collect::<Vec<_>>(),
+            "stale": self.stale,
             "kept": self.kept,
-            "not_taken_over": self.refused.iter().map(refused_json).collect::<Vec<_>>(),
+            "not_taken_over": self.refused,
             "given_up_by_whereabouts": self.given_up,
             "definitions_with_whereabouts": self.whereabouts,
             "unusable_definitions": self.unusable,
@@ -158,20 +158,6 @@ impl Taken {
             "replaced": self.replaced,
         })
     }
-}
-
-fn stale_json(stale: &Stale) -> Value {
-    json!({"at": stale.at, "pod": stale.pod, "address": stale.address})
-}
-
-fn refused_json(refused: &Refused) -> Value {
-    json!({
-        "at": refused.at,
-        "pod": refused.pod,
-        "address": refused.address,
-        "why": refused.why,
-        "running": refused.is_running,
-    })
 }
 
 /// `namespace/name`.

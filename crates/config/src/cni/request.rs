@@ -138,7 +138,7 @@ impl Request {
         let config = read_config(stdin)?;
         let name = network_name(&config)?;
         let verb = verb.ok_or_else(|| Error::environment(format!("unknown CNI_COMMAND: {}", env.command)))?;
-        let version = Version::for_verb(config_version(&config)?, verb)?;
+        let version = Version::for_verb(text_or_absent(&config, "cniVersion")?, verb)?;
         let args = match verb {
             Verb::Add => Args::parse(&env.args)?,
             Verb::Del | Verb::Check | Verb::Status | Verb::Gc | Verb::Version => Args::tolerant(&env.args),
@@ -186,10 +186,6 @@ fn network_name(config: &Json) -> Result<String, Error> {
         name if is_identifier(name) => Ok(name.to_owned()),
         name => Err(Error::invalid_config("invalid characters found in network name").with_details(name)),
     }
-}
-
-fn config_version(config: &Json) -> Result<&str, Error> {
-    text_or_absent(config, "cniVersion")
 }
 
 /// A top-level string; empty if it is absent or null.

@@ -356,9 +356,7 @@ impl Mode {
 /// The part that one transaction frees.
 #[derive(Clone, Copy)]
 pub(crate) struct Freeable<'a> {
-    /// The owner of the addresses.
     pub(crate) owner: &'a Owner,
-    /// Its record.
     pub(crate) record: &'a OwnerRecord,
     /// The leases for what cools; none if nothing does.
     pub(crate) leases: Option<&'a CoolingLeases>,

@@ -9,7 +9,6 @@ use crate::pool::{Addr, Cooldown, FromPool, Held, Range, RangeSet};
 /// A range set that one address is taken from.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceSet {
-    /// The set.
     pub(crate) set: RangeSet,
     /// The address that is asked of it. The set covers it, but it may not be assignable.
     pub(crate) request: Option<Addr>,

@@ -94,10 +94,6 @@ fn legend_at(body: &mut String, top: usize, pictures: &[Picture<'_>], names: &Ce
     y + LINE
 }
 
-fn cell_width(picture: &Picture<'_>) -> usize {
-    (PICTURE_WIDTH / picture.columns).min(CELL_MAX)
-}
-
 fn label(picture: &Picture<'_>, row: usize) -> String {
     picture.block(row * picture.columns).first.to_string()
 }
@@ -114,7 +110,7 @@ fn cells_at(
     picture: &Picture<'_>,
     names: &CellNames,
 ) -> usize {
-    let side = cell_width(picture);
+    let side = (PICTURE_WIDTH / picture.columns).min(CELL_MAX);
     let rows = picture.cells.len() / picture.columns;
     for row in (0..rows).step_by(rows.div_ceil(LABELS_MAX)) {
         let (x, y) = (left - LETTER, top + row * side + side / 2 + 4);
