@@ -3,18 +3,14 @@
 //! Errors name keys and the expected form, but never repeat the content of the file: they reach everybody who may read
 //! a pod's events.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use ipnetwork::IpNetwork;
-
 use super::etcd::EtcdConfig;
 use super::keys::{self, Findings, Level};
-use super::settings::{Rule, Settings};
+use super::settings::{Allowed, HostFile, Rule, Settings};
 use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
 use metes_core::limits;
-use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName, PoolName};
+use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName};
 
 /// The largest host file that is read, in bytes.
 pub(crate) const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
@@ -54,19 +50,6 @@ pub(super) const LEVEL: Level<'_> = Level {
     known: &KEYS,
     deciding: &["etcd", "etcd_host", "node_labels", "allowed", "pools_only", "cluster", "node_name"],
 };
-
-/// The ranges and pools that configurations may use on a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Allowed {
-    /// The prefixes of each network, for the ranges and addresses of configurations.
-    pub prefixes: BTreeMap<NetworkName, Vec<IpNetwork>>,
-    /// The pools.
-    pub pools: BTreeSet<PoolName>,
-}
-
-/// The host file, read and checked key by key: settings of which the endpoints are still to be judged.
-#[derive(Debug, Clone)]
-pub struct HostFile(pub(crate) Settings);
 
 /// True if a host file has this key, or one that most likely means it, or if the key says at the top level where etcd
 /// is.
@@ -124,12 +107,6 @@ impl HostFile {
             rule: Rule::HostFile,
             ..defaults
         })
-    }
-
-    /// The same file with the leave for endpoints without TLS.
-    #[must_use]
-    pub fn lenient(self) -> Self {
-        Self(Settings { allow_plaintext: true, ..self.0 })
     }
 }
 

@@ -25,6 +25,5 @@ pub mod validate;
 mod whereabouts;
 
 pub use command::StoreCommand;
-pub use host::HostFile;
 pub use network::{Config, Static};
-pub use settings::{IpamSettings, Settings};
+pub use settings::{HostFile, IpamSettings, Settings};

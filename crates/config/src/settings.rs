@@ -1,16 +1,16 @@
 //! The settings of the program besides the network configuration, and the rules of trust.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
 use super::etcd::{Endpoint, EtcdConfig, Login, Scheme, StoreKeys, TlsFiles};
-use super::host::{Allowed, HostFile};
 use super::keys;
 use super::network::Config;
 use super::sections::document;
 use crate::cni::{Error, Request, Verb};
-use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName};
+use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName, PoolName};
 
 /// The default folder for the state of a node.
 pub(crate) const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
@@ -93,6 +93,15 @@ pub struct Settings {
     pub rule: Rule,
 }
 
+/// The ranges and pools that configurations may use on a node.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// The prefixes of each network, for the ranges and addresses of configurations.
+    pub prefixes: BTreeMap<NetworkName, Vec<IpNetwork>>,
+    /// The pools.
+    pub pools: BTreeSet<PoolName>,
+}
+
 /// The origin of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
@@ -100,6 +109,18 @@ pub enum Rule {
     HostFile,
     /// Each network's configuration: networks may have different stores.
     Network,
+}
+
+/// The host file, read and checked key by key: settings of which the endpoints are still to be judged.
+#[derive(Debug, Clone)]
+pub struct HostFile(pub(crate) Settings);
+
+impl HostFile {
+    /// The same file with the leave for endpoints without TLS.
+    #[must_use]
+    pub fn lenient(self) -> Self {
+        Self(Settings { allow_plaintext: true, ..self.0 })
+    }
 }
 
 impl Settings {

@@ -73,7 +73,12 @@ impl Crate {
             let child = tree.split("::").next()?.to_owned();
             let child = [module, &[child]].concat();
             let names = tree.split(|c: char| !c.is_alphanumeric() && c != '_');
-            (self.modules.contains_key(&child) && names.skip(1).any(|name| name == wanted)).then_some(child)
+            let module = self.modules.get(&child)?;
+            let is_handed_on = match tree.ends_with("::*") {
+                true => defines(&module.text, wanted),
+                false => names.skip(1).any(|name| name == wanted),
+            };
+            is_handed_on.then_some(child)
         });
         handed_on
             .into_iter()
@@ -125,6 +130,14 @@ impl Crate {
         }
         types
     }
+}
+
+/// True if a text has an item of this name.
+fn defines(text: &str, wanted: &str) -> bool {
+    const ITEMS: [&str; 7] = ["struct", "enum", "trait", "type", "fn", "const", "static"];
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+    let words: Vec<&str> = words.collect();
+    words.windows(2).any(|pair| ITEMS.contains(&pair[0]) && pair[1] == wanted)
 }
 
 /// Build output and hidden folders are left out.
@@ -246,8 +259,8 @@ fn paths_are_read_word_by_word() {
     let expected = [
         "crate::pool::self",
         "crate::pool::Addr",
-        "crate::pool::Held",
-        "crate::pool::Owner",
+        "crate::pool::record::Held",
+        "crate::pool::record::Owner",
         "crate::limits::A",
         "super::super::g",
         "metes_core::keys::Keys",
