@@ -33,7 +33,8 @@ impl World {
     fn on(cluster: Cluster) -> Self {
         let api = KubeApi::shared_with_crds();
         let namespace = api.new_namespace();
-        let node = cluster.node("n1");
+        // Others play on the same API server.
+        let node = cluster.node(&format!("n1-{namespace}"));
         let world = Self { proxy: ApiProxy::before(api), cluster, api, namespace, node };
         world.only_own();
         world
@@ -66,7 +67,7 @@ impl World {
     }
 
     fn pod(&self, name: &str) -> PodBuilder {
-        self.api.pod(&self.namespace, name).node("n1").phase("Running")
+        self.api.pod(&self.namespace, name).node(self.node.name()).phase("Running")
     }
 
     /// A running pod with net1 in `config`'s network, as the kubelet, multus and metes make it.
@@ -283,7 +284,8 @@ fn what_was_adopted_lives_as_long_as_its_pod() {
     retried.pod.delete();
     assert_eq!(pass()["addresses_freed"], 0);
     deleted.pod.delete();
-    assert_eq!(pass()["freed"], json!({"pod-gone": 1}));
+    let told = pass();
+    assert_eq!(told["freed"], json!({"pod-gone": 1}), "{told}");
     assert_eq!(world.holders().get(&deleted.ips()[0]), None);
     world.cluster.assert_clean();
 }
@@ -411,8 +413,9 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     pods.push(uses("away", "blue", json!([away])));
     // A reservation whose owner has no record.
     let torn = world.node.add("torn").pod("ns", "torn", "u-3").config(&config).run().address();
-    let record = store.get("v1/owner/test/n1/torn/eth0").expect("a record");
-    store.delete("v1/owner/test/n1/torn/eth0");
+    let torn_key = format!("v1/owner/test/{}/torn/eth0", world.node.name());
+    let record = store.get(&torn_key).expect("a record");
+    store.delete(&torn_key);
     pods.push(uses("torn", "blue", json!([torn])));
 
     let row = |pod: &str, kind: &str, address: &str| (pod.to_owned(), kind.to_owned(), address.to_owned());
@@ -444,7 +447,7 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     // When all conflicts are settled, the store goes into service.
     cut_off.ready(true);
     store.delete(garbage);
-    store.put("v1/owner/test/n1/torn/eth0", record);
+    store.put(&torn_key, record);
     for pod in pods.iter().filter(|pod| !["away", "twin-1", "garbage", "torn"].contains(&pod.name())) {
         pod.delete();
     }
@@ -616,7 +619,7 @@ fn who_gives_up_an_address_must_say_so_and_get_what_it_uses() {
     // The kubelet may have written that status before the backup was made.
     pods[1].addresses = vec!["10.70.0.77/24".to_owned()];
     pods[1].tell();
-    let node = world.api.node("n1");
+    let node = world.api.node(world.node.name());
     node.ready(false);
     assert_eq!(world.conflicts(&[]), expected[..1], "the node is not heard of");
     node.delete();
