@@ -2,3 +2,6 @@
 
 mod kill_matrix;
 mod reconcile_size;
+#[path = "../../tools/soak/soak/mod.rs"]
+mod soak;
+mod soak_minute;

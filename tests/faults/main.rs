@@ -6,8 +6,5 @@ mod faults;
 mod fence;
 mod lead;
 mod quorum;
-#[path = "../../tools/soak/soak/mod.rs"]
-mod soak;
-mod soak_minute;
 mod stores;
 mod unreachable;

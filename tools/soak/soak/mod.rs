@@ -1,4 +1,4 @@
-//! The soak: callers, faults, and the promises that must hold. hack/soak and tests/faults/soak_minute.rs run it.
+//! The soak: callers, faults, and the promises that must hold. hack/soak and tests/alone/soak_minute.rs run it.
 
 mod caller;
 mod ledger;

@@ -9,6 +9,7 @@ const PROCESSES_MIN: u64 = 600;
 
 #[test]
 fn no_address_is_held_twice_in_a_minute_of_faults() {
+    let _alone = support::alone();
     let seed = crate::soak::random_seed();
     let report = crate::soak::run(Plan { lasts: Duration::from_secs(60), seed, callers: CALLERS });
     assert!(report.is_sound(), "seed {seed}:\n{report}");
