@@ -33,7 +33,7 @@ impl World {
     fn on(cluster: Cluster) -> Self {
         let api = KubeApi::shared_with_crds();
         let namespace = api.new_namespace();
-        // Others play on the same API server.
+        // Other tests use the same API server.
         let node = cluster.node(&format!("n1-{namespace}"));
         let world = Self { proxy: ApiProxy::before(api), cluster, api, namespace, node };
         world.only_own();

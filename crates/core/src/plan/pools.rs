@@ -80,7 +80,7 @@ pub(crate) fn pool_keys(wanted: &PoolsWanted, keys: &Keys) -> Vec<Bytes> {
 ///
 /// # Errors
 /// The keys that it is judged by, if they were not read yet.
-pub fn choose(
+pub(crate) fn choose(
     wanted: &PoolsWanted,
     keys: &Keys,
     seen: &Snapshot,
