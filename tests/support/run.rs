@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -229,6 +231,13 @@ impl Running {
             assert!(self.is_running(), "it ended and did not stop itself: {}", self.what);
             if self.has_stopped() { Ok(()) } else { Err("it runs".to_owned()) }
         });
+    }
+
+    /// True if it has read all of its stdin, or has ended. A plugin has taken its start by then.
+    pub fn has_read_stdin(&self) -> bool {
+        // The file of a process that has ended cannot be opened.
+        let stdin = File::open(format!("/proc/{}/fd/0", self.child.id()));
+        stdin.map_or(true, |pipe| ioctl_fionread(&pipe).expect("a pipe counts its bytes") == 0)
     }
 
     pub fn is_running(&mut self) -> bool {

@@ -43,14 +43,15 @@ impl Processes {
         id
     }
 
-    /// Waits for its end, or only so long.
+    /// Waits for its end, or only so long. A process is waited for until it has begun: a DEL frees nothing of an ADD
+    /// that begins after it.
     pub(super) fn wait(&self, id: u64, patience: Option<Duration>) -> End {
         let start = Instant::now();
         loop {
             if let Some(done) = self.take_if_done(id) {
                 return done;
             }
-            if patience.is_some_and(|patience| start.elapsed() >= patience) {
+            if patience.is_some_and(|patience| start.elapsed() >= patience) && self.has_begun(id) {
                 return End::RunsOn(id);
             }
             thread::sleep(POLL);
@@ -82,6 +83,10 @@ impl Processes {
 
     pub(super) fn ids(&self) -> Vec<u64> {
         self.running.lock().expect("nobody panics with it").keys().copied().collect()
+    }
+
+    fn has_begun(&self, id: u64) -> bool {
+        self.running.lock().expect("nobody panics with it")[&id].running.has_read_stdin()
     }
 
     fn take_if_done(&self, id: u64) -> Option<End> {
