@@ -2,10 +2,10 @@
 //! it, unless it was judged to be gone.
 //!
 //! This is for addresses that are in use but not reserved: after a restore, and when a cluster comes from another
-//! plugin. In both cases ADD hands out nothing meanwhile, and a claim relies on that.
+//! plugin. In both cases ADD hands out nothing meanwhile, and an assignment relies on that.
 //!
-//! Some owners hold each other's addresses. Claims for them are made together, in one transaction (`claim_all`): each
-//! owner gives up what it held, and at no moment is one of them without what it uses.
+//! Some owners hold each other's addresses. Assignments for them are made together, in one transaction (`assign_all`):
+//! each owner gives up what it held, and at no moment is one of them without what it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,12 +29,12 @@ use metes_engine::session::Session;
 
 /// The addresses that one owner is to hold.
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct Assignment {
     /// The owner.
     pub owner: Owner,
     /// The addresses, in result order; those without a network are only recorded.
     pub held: Vec<Held>,
-    /// The scope whose queue the claim waits in, and that the record names.
+    /// The scope whose queue the assignment waits in, and that the record names.
     pub scope: Scope,
     /// The labels of the records. The pod decides which other owners count as this one.
     pub labels: Labels,
@@ -43,11 +43,11 @@ pub struct Claim {
     /// The state of the store in which ADD hands out nothing.
     pub under: Under,
     /// Owners that were judged to be gone, with the revisions of the records that were judged. If one of them holds a
-    /// claimed address, everything that it holds is freed. This includes an older owner of the claim's own pod.
+    /// assigned address, everything that it holds is freed. This includes an older owner of the assignment's own pod.
     pub gone: Vec<Gone>,
 }
 
-/// A state of the store in which ADD hands out nothing while claims are made.
+/// A state of the store in which ADD hands out nothing while assignments are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Under {
     /// The store may have gone back in time.
@@ -65,9 +65,9 @@ pub struct Gone {
     pub revision: i64,
 }
 
-/// The result of a claim.
+/// The result of an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claimed {
+pub enum Assigned {
     /// Every address that has a network was already reserved: for this owner, or for another owner of the same
     /// interface of the same pod. Nothing was written.
     Present,
@@ -77,33 +77,33 @@ pub enum Claimed {
     Conflict(Box<Conflict>),
 }
 
-/// The result of several claims that were made together.
+/// The result of several assignments that were made together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Together {
     /// Every address that has a network was already reserved. Nothing was written.
     Present,
-    /// All of it is reserved now: what each claim has written, in the order of the claims.
+    /// All of it is reserved now: what each assignment has written, in the order of the assignments.
     Made(Vec<Made>),
-    /// Somebody else may be using an address of the claim with this index. Nothing was written.
+    /// Somebody else may be using an address of the assignment with this index. Nothing was written.
     Conflict(usize, Box<Conflict>),
 }
 
 impl Together {
-    fn conflict(claim: usize, held: &Held, why: Why) -> Self {
-        Together::Conflict(claim, Box::new(Conflict { held: held.clone(), why }))
+    fn conflict(assignment: usize, held: &Held, why: Why) -> Self {
+        Together::Conflict(assignment, Box::new(Conflict { held: held.clone(), why }))
     }
 
-    /// The result of the only claim.
-    fn alone(self) -> Claimed {
+    /// The result of the only assignment.
+    fn alone(self) -> Assigned {
         match self {
-            Together::Present => Claimed::Present,
-            Together::Made(made) => Claimed::Made(made.into_iter().next().unwrap_or_default()),
-            Together::Conflict(_, conflict) => Claimed::Conflict(conflict),
+            Together::Present => Assigned::Present,
+            Together::Made(made) => Assigned::Made(made.into_iter().next().unwrap_or_default()),
+            Together::Conflict(_, conflict) => Assigned::Conflict(conflict),
         }
     }
 }
 
-/// The changes that a claim has written.
+/// The changes that an assignment has written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Made {
     /// The addresses that were not reserved for this pod before.
@@ -112,14 +112,14 @@ pub struct Made {
     pub(crate) replaced: Vec<Owner>,
 }
 
-/// An address that cannot be claimed.
+/// An address that cannot be assigned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     pub(crate) held: Held,
     pub(crate) why: Why,
 }
 
-/// An obstacle to a claim.
+/// An obstacle to an assignment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Why {
     /// Another owner.
@@ -144,13 +144,13 @@ pub(crate) enum Why {
     TooMany,
 }
 
-/// A claim whose result is not known, or that cannot be made at all.
+/// An assignment whose result is not known, or that cannot be made at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ClaimError {
-    /// The store failed. Repeating the claim does no harm.
+pub enum AssignError {
+    /// The store failed. Repeating the assignment does no harm.
     #[error(transparent)]
     Store(#[from] Failure),
-    /// A key that every claim relies on does not decode, or a name cannot be part of a key.
+    /// A key that every assignment relies on does not decode, or a name cannot be part of a key.
     #[error("stored state cannot be decoded: {0}")]
     Bad(#[from] BadRecord),
     /// Somebody let ADD hand out addresses again.
@@ -159,59 +159,65 @@ pub enum ClaimError {
     /// The store was written by newer programs.
     #[error("the store is for writers of version {0} or newer, and this one is of version {VERSION}")]
     Newer(u32),
-    /// There was no time left. Repeating the claim does no harm.
+    /// There was no time left. Repeating the assignment does no harm.
     #[error(transparent)]
     OutOfTime(#[from] OutOfTime),
 }
 
-/// Carries out a claim. It may be repeated: the repetition finds everything present.
+/// Carries out an assignment. It may be repeated: the repetition finds everything present.
 ///
 /// # Errors
-/// [`ClaimError`]
-pub async fn claim<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Claimed, ClaimError> {
-    Ok(claim_all(session, std::slice::from_ref(claim)).await?.alone())
+/// [`AssignError`]
+pub async fn assign<K: Kv>(
+    session: Session<'_, K>,
+    assignment: &Assignment,
+) -> Result<Assigned, AssignError> {
+    Ok(assign_all(session, std::slice::from_ref(assignment)).await?.alone())
 }
 
-/// Foresees the result of a claim. It reads without a ticket and without regard to [`Under`], and writes nothing.
-pub(crate) async fn foresee<K: Kv>(session: Session<'_, K>, claim: &Claim) -> Result<Claimed, ClaimError> {
-    Ok(foresee_all(session, std::slice::from_ref(claim)).await?.alone())
+/// Foresees the result of an assignment. It reads without a ticket and without regard to [`Under`], and writes nothing.
+pub(crate) async fn foresee<K: Kv>(
+    session: Session<'_, K>,
+    assignment: &Assignment,
+) -> Result<Assigned, AssignError> {
+    Ok(foresee_all(session, std::slice::from_ref(assignment)).await?.alone())
 }
 
-/// Carries out claims of different owners in one transaction, with a ticket in the queue of the first one. An owner
-/// that is gone for one of the claims is gone for all.
+/// Carries out assignments of different owners in one transaction, with a ticket in the queue of the first one. An
+/// owner that is gone for one of the assignments is gone for all.
 ///
 /// # Errors
-/// [`ClaimError`]
+/// [`AssignError`]
 ///
 /// # Panics
-/// If there is no claim.
-pub(crate) async fn claim_all<K: Kv>(
+/// If there is no assignment.
+pub(crate) async fn assign_all<K: Kv>(
     session: Session<'_, K>,
-    claims: &[Claim],
-) -> Result<Together, ClaimError> {
-    let mut claims = Claims::new(session.keys, claims);
+    assignments: &[Assignment],
+) -> Result<Together, AssignError> {
+    let mut assignments = Assignments::new(session.keys, assignments);
     let mut seen = Snapshot::default();
-    // Most claims find everything present. To find that out takes one look and no ticket.
-    if let Err(ended) = look(session, &claims, &mut seen).await? {
-        claims.judge_meta(&seen)?;
+    // Most assignments find everything present. To find that out takes one look and no ticket.
+    if let Err(ended) = look(session, &assignments, &mut seen).await? {
+        assignments.judge_meta(&seen)?;
         return Ok(ended);
     }
-    Ok(Driver::new(session, Policy::claim(session.until)).run(&mut claims).await?)
+    Ok(Driver::new(session, Policy::assign(session.until)).run(&mut assignments).await?)
 }
 
-/// Like [`foresee`], for [`claim_all`].
+/// Like [`foresee`], for [`assign_all`].
 ///
 /// # Errors
-/// [`ClaimError`]
+/// [`AssignError`]
 ///
 /// # Panics
-/// If there is no claim.
+/// If there is no assignment.
 pub(crate) async fn foresee_all<K: Kv>(
     session: Session<'_, K>,
-    claims: &[Claim],
-) -> Result<Together, ClaimError> {
-    let claims = Claims::new(session.keys, claims);
-    Ok(match look(session, &claims, &mut Snapshot::default()).await? {
+    assignments: &[Assignment],
+) -> Result<Together, AssignError> {
+    let assignments = Assignments::new(session.keys, assignments);
+    Ok(match look(session, &assignments, &mut Snapshot::default()).await? {
         Ok(making) => Together::Made(making.into_iter().map(Made::from).collect()),
         Err(ended) => ended,
     })
@@ -220,11 +226,11 @@ pub(crate) async fn foresee_all<K: Kv>(
 /// The changes to be made, or the result if no change must be made.
 async fn look<K: Kv>(
     session: Session<'_, K>,
-    claims: &Claims<'_>,
+    assignments: &Assignments<'_>,
     seen: &mut Snapshot,
-) -> Result<Result<Vec<Making>, Together>, ClaimError> {
+) -> Result<Result<Vec<Making>, Together>, AssignError> {
     loop {
-        match claims.judge(seen)? {
+        match assignments.judge(seen)? {
             Judged::Read(keys) => session.read(&keys, seen).await?,
             Judged::End(ended) => return Ok(Err(ended)),
             Judged::Make(making) => return Ok(Ok(making)),
@@ -232,27 +238,27 @@ async fn look<K: Kv>(
     }
 }
 
-impl From<Stopped<Together, ClaimError>> for ClaimError {
-    fn from(stopped: Stopped<Together, ClaimError>) -> Self {
+impl From<Stopped<Together, AssignError>> for AssignError {
+    fn from(stopped: Stopped<Together, AssignError>) -> Self {
         match stopped {
             Stopped::Refused(why) => why,
-            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => ClaimError::Store(failure),
+            Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => AssignError::Store(failure),
             Stopped::OutOfTime => OutOfTime.into(),
             Stopped::Suspect(_) | Stopped::TooOld(_) | Stopped::OtherUsed(_) => {
-                unreachable!("without a witness nobody doubts the store, and a claim founds none")
+                unreachable!("without a witness nobody doubts the store, and an assignment founds none")
             }
         }
     }
 }
 
-/// The next step for the claims.
+/// The next step for the assignments.
 #[derive(Debug)]
 enum Judged {
     /// Read these keys, then judge again.
     Read(Vec<Bytes>),
     /// Nothing is left to do.
     End(Together),
-    /// These must be reserved: one entry for each claim, in their order.
+    /// These must be reserved: one entry for each assignment, in their order.
     Make(Vec<Making>),
 }
 
@@ -271,7 +277,7 @@ impl From<Making> for Made {
     }
 }
 
-/// The owner of one address, as a claim sees it.
+/// The owner of one address, as an assignment sees it.
 enum Standing {
     Free,
     /// This owner, or another one of the same interface of the same pod.
@@ -292,7 +298,7 @@ impl From<BadRecord> for Halt {
     }
 }
 
-impl Claim {
+impl Assignment {
     fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
         let own = keys.owner(&self.owner);
         let mut base = vec![own, keys.tombstone(&self.owner)];
@@ -316,15 +322,15 @@ impl Claim {
         Some(keys.pod(self.owner.cluster.as_ref(), uid, &self.owner.ifname, network))
     }
 
-    /// Finds the owner of each of this claim's addresses. Keys that must be read first go to `unread`. The error is the
-    /// address that cannot be had, with the reason.
+    /// Finds the owner of each of this assignment's addresses. Keys that must be read first go to `unread`. The error
+    /// is the address that cannot be had, with the reason.
     fn judge(
         &self,
         keys: &Keys,
         snapshot: &Snapshot,
         gone: &[&Gone],
         unread: &mut Vec<Bytes>,
-    ) -> Result<Result<Making, (&Held, Why)>, ClaimError> {
+    ) -> Result<Result<Making, (&Held, Why)>, AssignError> {
         let own = keys.owner(&self.owner);
         let mut making = Making { mine: snapshot.record(&own)?, ..Making::default() };
         let itself = Gone { owner: self.owner.clone(), revision: snapshot.mod_revision(&own) };
@@ -374,8 +380,8 @@ impl Claim {
             == (&self.owner.cluster, &self.owner.ifname, &self.labels.pod.uid)
     }
 
-    /// The networks for which this claim writes the index entry of its pod's interface. They are the networks of what
-    /// it makes, and those in which it stays while another owner of the same interface of the pod is freed.
+    /// The networks for which this assignment writes the index entry of its pod's interface. They are the networks of
+    /// what it makes, and those in which it stays while another owner of the same interface of the pod is freed.
     fn indexed<'b>(&'b self, making: &'b Making, freed: &'b Freed) -> BTreeSet<&'b NetworkName> {
         let mut networks: BTreeSet<&NetworkName> = making.made.iter().filter_map(network_of).collect();
         if let Some(mine) = &making.mine {
@@ -402,7 +408,7 @@ impl Claim {
         if owner == self.owner && mine.is_some_and(|record| held.is_among(&record.addresses)) {
             return Ok(Standing::Ours);
         }
-        // This may be the claim's own record, if that record is given up.
+        // This may be the assignment's own record, if that record is given up.
         let own = keys.owner(&owner);
         if !snapshot.knows(&own) {
             return Err(Halt::Read(own));
@@ -485,7 +491,7 @@ impl Claim {
     }
 
     /// If an entry names another existing owner of this pod, it stays: that owner is younger, because nothing is older
-    /// than a claim. Returns the keys that must be read to know this.
+    /// than an assignment. Returns the keys that must be read to know this.
     fn put_index(
         &self,
         keys: &Keys,
@@ -516,18 +522,18 @@ impl Claim {
     }
 }
 
-/// Claims that are made together.
-struct Claims<'a> {
+/// Assignments that are made together.
+struct Assignments<'a> {
     keys: &'a Keys,
-    all: &'a [Claim],
+    all: &'a [Assignment],
 }
 
 /// The owners that are freed, with what they hold.
 type Freed = BTreeMap<Owner, OwnerRecord>;
 
-impl Change for Claims<'_> {
+impl Change for Assignments<'_> {
     type Done = Together;
-    type Refused = ClaimError;
+    type Refused = AssignError;
 
     fn owner(&self) -> &Owner {
         &self.first().owner
@@ -550,7 +556,7 @@ impl Change for Claims<'_> {
         self.base_keys()
     }
 
-    fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<Together>, ClaimError> {
+    fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<Together>, AssignError> {
         match self.judge(seen)? {
             Judged::Read(keys) => Ok(Step::read(keys)),
             Judged::End(ended) => self.judge_meta(seen).map(|()| Step::Done(ended)),
@@ -569,36 +575,36 @@ impl Change for Claims<'_> {
     }
 }
 
-impl<'a> Claims<'a> {
-    fn new(keys: &'a Keys, all: &'a [Claim]) -> Self {
-        assert!(!all.is_empty(), "nothing is claimed");
+impl<'a> Assignments<'a> {
+    fn new(keys: &'a Keys, all: &'a [Assignment]) -> Self {
+        assert!(!all.is_empty(), "nothing is assigned");
         Self { keys, all }
     }
 
-    fn first(&self) -> &'a Claim {
+    fn first(&self) -> &'a Assignment {
         &self.all[0]
     }
 
     fn base_keys(&self) -> Vec<Bytes> {
         let mut base = vec![self.keys.meta()];
         let mut seen = BTreeSet::new();
-        for claim in self.all {
-            base.extend(claim.base_keys(self.keys).into_iter().filter(|key| seen.insert(key.clone())));
+        for assignment in self.all {
+            base.extend(assignment.base_keys(self.keys).into_iter().filter(|key| seen.insert(key.clone())));
         }
         base
     }
 
-    /// Finds the owner of each claimed address, and its consequence.
-    fn judge(&self, snapshot: &Snapshot) -> Result<Judged, ClaimError> {
+    /// Finds the owner of each assigned address, and its consequence.
+    fn judge(&self, snapshot: &Snapshot) -> Result<Judged, AssignError> {
         let keys = self.keys;
         let missing: Vec<Bytes> = self.base_keys().into_iter().filter(|key| !snapshot.knows(key)).collect();
         if !missing.is_empty() {
             return Ok(Judged::Read(missing));
         }
-        let gone: Vec<&Gone> = self.all.iter().flat_map(|claim| &claim.gone).collect();
+        let gone: Vec<&Gone> = self.all.iter().flat_map(|assignment| &assignment.gone).collect();
         let (mut all, mut unread) = (Vec::new(), Vec::new());
-        for (index, claim) in self.all.iter().enumerate() {
-            match claim.judge(keys, snapshot, &gone, &mut unread)? {
+        for (index, assignment) in self.all.iter().enumerate() {
+            match assignment.judge(keys, snapshot, &gone, &mut unread)? {
                 Ok(making) => all.push(making),
                 Err((held, why)) => return Ok(Judged::End(Together::conflict(index, held, why))),
             }
@@ -613,15 +619,15 @@ impl<'a> Claims<'a> {
         })
     }
 
-    fn judge_meta(&self, seen: &Snapshot) -> Result<(), ClaimError> {
-        let meta = seen.record::<Meta>(&self.keys.meta())?.ok_or(ClaimError::InService)?;
-        meta::writable(&meta).map_err(ClaimError::Newer)?;
-        let is_under = |claim: &Claim| match claim.under {
+    fn judge_meta(&self, seen: &Snapshot) -> Result<(), AssignError> {
+        let meta = seen.record::<Meta>(&self.keys.meta())?.ok_or(AssignError::InService)?;
+        meta::writable(&meta).map_err(AssignError::Newer)?;
+        let is_under = |assignment: &Assignment| match assignment.under {
             Under::Suspect => meta.suspect.is_some(),
             // Nothing in a suspect store can be relied on, whatever else is under way.
             Under::Pause => meta.paused.is_some() && meta.suspect.is_none(),
         };
-        if self.all.iter().all(is_under) { Ok(()) } else { Err(ClaimError::InService) }
+        if self.all.iter().all(is_under) { Ok(()) } else { Err(AssignError::InService) }
     }
 
     /// The transaction that reserves all of this.
@@ -630,12 +636,12 @@ impl<'a> Claims<'a> {
         snapshot: &Snapshot,
         fence: &Fence,
         all: Vec<Making>,
-    ) -> Result<Step<Together>, ClaimError> {
+    ) -> Result<Step<Together>, AssignError> {
         let keys = self.keys;
-        if !self.all.iter().all(|claim| claim.knows_cooling(keys, snapshot)) {
+        if !self.all.iter().all(|assignment| assignment.knows_cooling(keys, snapshot)) {
             return Ok(Step::read(self.base_keys()));
         }
-        let mut builder = Builder::new("claim", snapshot);
+        let mut builder = Builder::new("assign", snapshot);
         fence.guard(&mut builder);
         builder.same_value(keys.meta());
         let mut changes = BitChanges::default();
@@ -644,13 +650,13 @@ impl<'a> Claims<'a> {
             self.free(keys, (owner, record), (&all, &freed), &mut builder, &mut changes);
         }
         let mut unread = Vec::new();
-        for (claim, making) in self.all.iter().zip(&all) {
+        for (assignment, making) in self.all.iter().zip(&all) {
             if !making.made.is_empty() {
-                builder.unchanged(keys.tombstone(&claim.owner));
-                claim.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
-                claim.put_owner(keys, making, &mut builder);
+                builder.unchanged(keys.tombstone(&assignment.owner));
+                assignment.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
+                assignment.put_owner(keys, making, &mut builder);
             }
-            unread.extend(claim.put_index(keys, snapshot, making, &freed, &mut builder)?);
+            unread.extend(assignment.put_index(keys, snapshot, making, &freed, &mut builder)?);
         }
         changes.plan(keys, &mut builder);
         let planned = match builder.planned() {
@@ -679,17 +685,20 @@ impl<'a> Claims<'a> {
     ) {
         let own = keys.owner(owner);
         builder.unchanged(own.clone());
-        let claims = || self.all.iter().zip(all);
-        if !claims().any(|(claim, making)| claim.owner == *owner && !making.made.is_empty()) {
+        let assignments = || self.all.iter().zip(all);
+        if !assignments().any(|(assignment, making)| assignment.owner == *owner && !making.made.is_empty()) {
             builder.delete(own);
         }
         let mut rest = record.clone();
         rest.addresses.retain(|held| !all.iter().any(|making| held.is_among(&making.made)));
         free::free_reservations(keys, owner, &rest, builder, changes);
         let is_indexed = |held: &Held| {
-            claims().any(|(claim, making)| {
-                claim.shares_index(owner, record)
-                    && held.network.as_ref().is_some_and(|one| claim.indexed(making, freed).contains(one))
+            assignments().any(|(assignment, making)| {
+                assignment.shares_index(owner, record)
+                    && held
+                        .network
+                        .as_ref()
+                        .is_some_and(|one| assignment.indexed(making, freed).contains(one))
             })
         };
         let mut unindexed = record.clone();
@@ -702,7 +711,7 @@ fn network_of(held: &Held) -> Option<&NetworkName> {
     held.network.as_ref()
 }
 
-/// The first address that is made, with the index of its claim.
+/// The first address that is made, with the index of its assignment.
 fn first_made(all: &[Making]) -> (usize, &Held) {
     let mut made = all.iter().enumerate().flat_map(|(i, making)| making.made.iter().map(move |one| (i, one)));
     made.next().expect("something is made")

@@ -13,7 +13,7 @@ use metes_engine::prefix::{self, StoredMeta};
 use metes_engine::session::Session;
 use tokio::time::Instant;
 
-use crate::claim::{Claim, ClaimError, Claimed, Together, claim, claim_all, foresee, foresee_all};
+use crate::assign::{AssignError, Assigned, Assignment, Together, assign, assign_all, foresee, foresee_all};
 use crate::error::RunError;
 
 /// The number of owners that are written at the same time. Each takes a few round trips and a ticket in a queue.
@@ -47,19 +47,19 @@ impl<'a, K: Kv, A> Context<'a, K, A> {
         self.session.by(self.session.until.min(Instant::now() + OWNER_DEADLINE))
     }
 
-    /// Carries out a claim. A dry run only foresees the result.
-    pub(crate) async fn claim(&self, wanted: &Claim) -> Result<Claimed, ClaimError> {
+    /// Carries out an assignment. A dry run only foresees the result.
+    pub(crate) async fn assign(&self, wanted: &Assignment) -> Result<Assigned, AssignError> {
         match self.dry_run {
             true => foresee(self.for_one_owner(), wanted).await,
-            false => claim(self.for_one_owner(), wanted).await,
+            false => assign(self.for_one_owner(), wanted).await,
         }
     }
 
-    /// Like [`Context::claim`], for claims that are made together.
-    pub(crate) async fn claim_all(&self, wanted: &[Claim]) -> Result<Together, ClaimError> {
+    /// Like [`Context::assign`], for assignments that are made together.
+    pub(crate) async fn assign_all(&self, wanted: &[Assignment]) -> Result<Together, AssignError> {
         match self.dry_run {
             true => foresee_all(self.for_one_owner(), wanted).await,
-            false => claim_all(self.for_one_owner(), wanted).await,
+            false => assign_all(self.for_one_owner(), wanted).await,
         }
     }
 }

@@ -11,7 +11,7 @@ use metes_engine::prefix::MetaError;
 use metes_engine::release::FreeError;
 
 use crate::api::ApiError;
-use crate::claim::ClaimError;
+use crate::assign::AssignError;
 
 /// The early end of a run of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,13 +63,13 @@ impl RunError {
     }
 
     /// None if the cause is that somebody let ADD hand out addresses again.
-    pub(crate) fn of_claim(e: ClaimError) -> Option<Self> {
+    pub(crate) fn of_assignment(e: AssignError) -> Option<Self> {
         match e {
-            ClaimError::Store(failure) => Some(RunError::Store(failure)),
-            ClaimError::Bad(bad) => Some(RunError::Bad(bad)),
-            ClaimError::Newer(version) => Some(RunError::Newer(version)),
-            ClaimError::OutOfTime(late) => Some(RunError::OutOfTime(late)),
-            ClaimError::InService => None,
+            AssignError::Store(failure) => Some(RunError::Store(failure)),
+            AssignError::Bad(bad) => Some(RunError::Bad(bad)),
+            AssignError::Newer(version) => Some(RunError::Newer(version)),
+            AssignError::OutOfTime(late) => Some(RunError::OutOfTime(late)),
+            AssignError::InService => None,
         }
     }
 }

@@ -16,7 +16,7 @@
 //!
 //! Besides passes ([`command`]): after a restore, [`adopt`] reserves again the addresses of running pods. [`running`]
 //! reads them, `resource_claims` reads those that DRA drivers gave, and [`nad`] finds their networks. [`import`]
-//! reserves the addresses that whereabouts has handed out. Both reserve given addresses for an owner ([`claim`]).
+//! reserves the addresses that whereabouts has handed out. Both reserve given addresses for an owner ([`assign`]).
 //!
 //! [`webhook`] judges networks when somebody writes them; it uses neither etcd nor a [`context`].
 //!
@@ -25,8 +25,8 @@
 
 pub mod adopt;
 pub mod api;
+pub mod assign;
 pub mod census;
-pub mod claim;
 pub mod cli;
 pub mod command;
 pub mod context;

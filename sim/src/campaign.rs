@@ -233,7 +233,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
         (_, Kind::Identity, "store") => &[Theme::Emptied],
         (_, Kind::Identity, _) => &[Theme::Twins],
         (_, Kind::Empty, _) => &[Theme::First],
-        ("claim" | "pause" | "lead" | "step-down", ..) => &[Theme::Adopted],
+        ("assign" | "pause" | "lead" | "step-down", ..) => &[Theme::Adopted],
         ("free-first", Kind::Lease, _) => &[Theme::Hand, Theme::Mixed, Theme::Full],
         ("add", Kind::Lease, _) => &[Theme::Leases],
         (_, Kind::Revoke | Kind::Lease, _) => &[Theme::Narrow, Theme::Mixed],

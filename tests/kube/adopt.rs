@@ -639,8 +639,8 @@ fn a_trade_that_is_killed_leaves_nothing_doubled_and_is_finished_by_the_next_run
     // More than one transaction takes, so it is a sequence of them.
     let mut pods: Vec<Attached> = (0..40).map(|i| world.attached(&format!("p{i}"), &config)).collect();
     for (points, ring) in [
-        (&["claim.before", "claim.sent", "claim.answered"][..], 5),
-        (&["claim#1.answered", "claim#3.sent", "claim#20.answered"], 40),
+        (&["assign.before", "assign.sent", "assign.answered"][..], 5),
+        (&["assign#1.answered", "assign#3.sent", "assign#20.answered"], 40),
     ] {
         for point in points {
             shift(&mut pods[..ring]);
@@ -781,11 +781,11 @@ fn an_adoption_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
     assert_eq!((&json["aborted"], &json["scanned"]["networks"]), (&json!(true), &json!(1)), "{json}");
     world.only_own();
     // etcd is out of space in the middle.
-    let some = adopt(&[]).env("METES_FAIL", "claim#4.before=error:nospace").run();
+    let some = adopt(&[]).env("METES_FAIL", "assign#4.before=error:nospace").run();
     let lines = text(&some);
     assert_eq!(lines[0], "cluster test: aborted; what was done until then:", "{some}");
     assert!(lines.len() > 1 && lines[1..].iter().all(|line| line.contains("net1 of pod")), "{some}");
-    let json = adopt(&["-o", "json"]).env("METES_FAIL", "claim#1.before=error:nospace").run().json();
+    let json = adopt(&["-o", "json"]).env("METES_FAIL", "assign#1.before=error:nospace").run().json();
     assert!(json["aborted"] == true && json["conflicts"].is_null(), "{json}");
     // A run that has ended reports all that it has done.
     let report = world.adopted();

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::Report;
-use super::claims::{Holdings, Suspects};
 use super::finding::{Finding, Kind};
+use super::links::{Holdings, Suspects};
 use metes_core::keys::{Key, Keys, NetworkAddress, PodInterface};
 use metes_core::pool::{Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation};
 use metes_core::txn::Entry;

@@ -29,8 +29,8 @@ pub enum Looked {
 impl Audit {
     /// Judges the keys that were taken.
     pub(crate) fn finish(mut self) -> Looked {
-        if let Look::First(claims) = &mut self.look {
-            let suspects = std::mem::take(claims).suspects();
+        if let Look::First(links) = &mut self.look {
+            let suspects = std::mem::take(links).suspects();
             if !suspects.is_empty() {
                 self.look = Look::Second(Inquiry::new(suspects));
                 return Looked::Again(Box::new(self));

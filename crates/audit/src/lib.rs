@@ -1,13 +1,12 @@
 //! Proves the invariants of a whole tree, read at one revision.
 //!
-//! - [`Audit`] takes keys one by one, and then judges them together; pure. `claims` tests that records agree with each
+//! - [`Audit`] takes keys one by one, and then judges them together; pure. `links` tests that records agree with each
 //!   other; `inquiry` names those that do not.
 //! - [`finding`]: the kinds of findings; `explain`: their meaning; [`repair`]: repairs that cannot do harm.
 //! - [`mend`]: repairs that a person must agree to.
 //! - [`accept`]: takes a store that went back in time into service again; [`pause`]: ends the pause of a migration.
 
 pub mod accept;
-mod claims;
 mod explain;
 pub mod finding;
 #[cfg(any(test, feature = "fixtures"))]
@@ -15,6 +14,7 @@ pub mod finding;
 pub mod fixture;
 mod inquiry;
 mod judge;
+mod links;
 pub mod mend;
 pub mod pause;
 mod ranges;

@@ -16,7 +16,7 @@ type Said = (Digest, Digest);
 
 /// The links that all records of a tree assert.
 #[derive(Default)]
-pub(super) struct Claims {
+pub(super) struct Links {
     /// The address and the owner of each reservation.
     reserved: Vec<Said>,
     /// The addresses that owner records list, each with its owner.
@@ -64,7 +64,7 @@ impl Holdings {
     }
 }
 
-impl Claims {
+impl Links {
     /// A reservation of this address names this owner.
     pub(super) fn reserve(&mut self, address: (&NetworkName, Addr), owner: &Owner) {
         self.reserved.push((digest(address), digest(owner)));

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use super::claims::{Claims, Holdings};
 use super::finding::{Finding, Kind};
 use super::inquiry::Inquiry;
+use super::links::{Holdings, Links};
 use super::{Counts, MetaState};
 use metes_core::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface, prefix_end};
 use metes_core::plan::known_pool::decode_pool;
@@ -57,7 +57,7 @@ pub(super) enum Look {
     /// Nothing.
     Bits,
     /// Digests of all records. They show whether anything is wrong.
-    First(Claims),
+    First(Links),
     /// All records about suspects: those for which the digests of the first look did not agree. It has settled the
     /// rest.
     Second(Inquiry),
@@ -97,7 +97,7 @@ impl Audit {
             networks: BTreeMap::new(),
             listed: BTreeMap::new(),
             has_newer_owner: false,
-            look: Look::First(Claims::default()),
+            look: Look::First(Links::default()),
             meta: MetaState::Missing,
             meta_seen: false,
             found: Vec::new(),
@@ -239,8 +239,8 @@ impl Audit {
             is_set_aside: record.as_ref().is_some_and(|record| record.hold.is_some()),
             is_orphaned: owner.is_some_and(|owner| self.orphans.contains(owner)),
         };
-        if let (Look::First(claims), Some(owner)) = (&mut self.look, owner) {
-            claims.reserve((&network, address), owner);
+        if let (Look::First(links), Some(owner)) = (&mut self.look, owner) {
+            links.reserve((&network, address), owner);
         }
         if let Some(listed) = self.listed.get_mut(&network) {
             listed.remove(&address);
@@ -297,8 +297,8 @@ impl Audit {
         }
         let Some(holdings) = record.map(Holdings::of) else { return };
         self.see_listed(&holdings);
-        if let Look::First(claims) = &mut self.look {
-            claims.hold(&owner, &holdings);
+        if let Look::First(links) = &mut self.look {
+            links.hold(&owner, &holdings);
         }
     }
 
@@ -309,8 +309,8 @@ impl Audit {
             return;
         }
         let owner = self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry).map(|index| index.owner);
-        if let Look::First(claims) = &mut self.look {
-            claims.index(&interface, owner.as_ref());
+        if let Look::First(links) = &mut self.look {
+            links.index(&interface, owner.as_ref());
         }
     }
 

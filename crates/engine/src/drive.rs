@@ -56,8 +56,8 @@ impl OutOfTime {
         "etcd answers too slowly, too many runs contend for this range, or the host was suspended";
 }
 
-/// The reason why the driver has not made a change. An ADD can meet all of them. A free, a hold and a claim have errors
-/// of their own, with the reasons that they can meet.
+/// The reason why the driver has not made a change. An ADD can meet all of them. A free, a hold and an assignment have
+/// errors of their own, with the reasons that they can meet.
 #[derive(Debug)]
 pub enum Stopped<D, R> {
     /// By the keys that were read, the change cannot be made.

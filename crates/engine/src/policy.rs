@@ -134,9 +134,9 @@ impl Policy<'_> {
         policy
     }
 
-    /// A claim of addresses that are in use already (adopt, import).
+    /// An assignment of addresses that are in use already (adopt, import).
     #[must_use]
-    pub fn claim(until: Instant) -> Self {
+    pub fn assign(until: Instant) -> Self {
         Self::of(FencePolicy::Ticket, LeaseUse::ForTicket, until)
     }
 

@@ -9,7 +9,7 @@ use metes_core::pool::{Addr, ClusterName, ContainerId, Held, InvalidName, Networ
 
 use super::report::{Adopted, AdoptionConflict, ConflictKind};
 use super::reserved::Reserved;
-use crate::claim::Made;
+use crate::assign::Made;
 use crate::nad::{Definition, Definitions, Network};
 use crate::running::{Interface, Running, Selection};
 

@@ -11,8 +11,8 @@
 //! - `reserved`: the reservations from before.
 //! - `demand`: the addresses of running pods, and those of them that are missing; pure.
 //! - `claims`: the same for ResourceClaims; pure.
-//! - `settle`: claims the addresses of one interface, and replaces an owner that is gone.
-//! - `trade`: claims together for interfaces that hold each other's addresses.
+//! - `settle`: assigns the addresses of one interface, and replaces an owner that is gone.
+//! - `trade`: assignments that are made together, for interfaces that hold each other's addresses.
 
 mod claims;
 mod demand;

@@ -1,4 +1,4 @@
-//! Claims of missing addresses. An owner whose pod is gone is replaced.
+//! Assignments of missing addresses. An owner whose pod is gone is replaced.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ use super::demand::{Demand, Demands};
 use super::report::{AdoptionConflict, ConflictKind};
 use super::reserved::Reserved;
 use super::{Adoption, AdoptionError, InUse};
-use crate::claim::{Claim, ClaimError, Claimed, Gone, Made, Under, Why};
+use crate::assign::{AssignError, Assigned, Assignment, Gone, Made, Under, Why};
 use crate::context::AT_ONCE;
 use crate::error::RunError;
 use crate::holder::{Holder, OwnerFacts, Stamp};
@@ -28,8 +28,8 @@ enum Settled {
 }
 
 impl<K: Kv> Adoption<'_, K> {
-    /// Claims what is missing, a few demands at a time. After the first failure no other claim begins, and those that
-    /// have begun are carried to their end.
+    /// Assigns what is missing, a few demands at a time. After the first failure no other assignment begins, and those
+    /// that have begun are carried to their end.
     pub(super) async fn settle_all(&self, missing: Vec<Demand>, in_use: &InUse) -> Result<(), AdoptionError> {
         let failed = &Cell::new(false);
         let settle = |demand: Demand| async move {
@@ -61,14 +61,14 @@ impl<K: Kv> Adoption<'_, K> {
     }
 
     async fn settle(&self, demand: &Demand, in_use: &InUse) -> Result<Settled, AdoptionError> {
-        let mut wanted = self.claim_of(demand);
+        let mut wanted = self.assignment_of(demand);
         // Each round finds another owner, and no address has two of them.
         for _ in 0..=demand.held.len() {
-            let conflict = match self.context.claim(&wanted).await {
-                Ok(Claimed::Present) => return Ok(Settled::Present),
-                Ok(Claimed::Made(made)) => return Ok(Settled::Made(made)),
-                Ok(Claimed::Conflict(conflict)) => *conflict,
-                Err(ClaimError::Bad(bad)) => {
+            let conflict = match self.context.assign(&wanted).await {
+                Ok(Assigned::Present) => return Ok(Settled::Present),
+                Ok(Assigned::Made(made)) => return Ok(Settled::Made(made)),
+                Ok(Assigned::Conflict(conflict)) => *conflict,
+                Err(AssignError::Bad(bad)) => {
                     let why = format!("stored state cannot be decoded: {bad}");
                     return Ok(Settled::Conflict(demand.conflict(ConflictKind::Undecodable, None, why)));
                 }
@@ -93,8 +93,8 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(Settled::Conflict(demand.conflict(ConflictKind::Changed, None, why)))
     }
 
-    pub(super) fn claim_of(&self, demand: &Demand) -> Claim {
-        Claim {
+    pub(super) fn assignment_of(&self, demand: &Demand) -> Assignment {
+        Assignment {
             owner: demand.owner.clone(),
             held: demand.held.clone(),
             scope: demand.network.scope(),
@@ -105,8 +105,8 @@ impl<K: Kv> Adoption<'_, K> {
         }
     }
 
-    pub(super) fn error_of(&self, e: ClaimError) -> AdoptionError {
-        RunError::of_claim(e).map_or_else(|| self.changed(), AdoptionError::from)
+    pub(super) fn error_of(&self, e: AssignError) -> AdoptionError {
+        RunError::of_assignment(e).map_or_else(|| self.changed(), AdoptionError::from)
     }
 
     /// The reason why an owner keeps its addresses. None if its pod is gone, both in the listing and at a second look.

@@ -10,7 +10,7 @@ use super::demand::Demand;
 use super::report::{Adopted, ConflictKind};
 use super::settle::{reason, whom};
 use super::{Adoption, AdoptionError, InUse};
-use crate::claim::{Claim, ClaimError, Claimed, Gone, Made, Together, Why};
+use crate::assign::{AssignError, Assigned, Assignment, Gone, Made, Together, Why};
 
 /// The most plans for one trade. Each plan knows the record of one more owner that takes part.
 const ROUNDS: usize = 1000;
@@ -32,14 +32,14 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(())
     }
 
-    /// Claims what one interface uses, together with what the owners use that give it up. Returns the owners claimed
+    /// Assigns what one interface uses, together with what the owners use that give it up. Returns the owners assigned
     /// for.
     async fn trade(&self, demand: Demand, in_use: &InUse) -> Result<Vec<Owner>, AdoptionError> {
-        let mut claims = vec![self.claim_of(&demand)];
+        let mut assignments = vec![self.assignment_of(&demand)];
         let mut demands = vec![demand];
         let mut wanted = None;
         for _ in 0..ROUNDS {
-            let (at, conflict) = match self.context.claim_all(&claims).await {
+            let (at, conflict) = match self.context.assign_all(&assignments).await {
                 Ok(Together::Present) => {
                     self.report.borrow_mut().present += 1;
                     return Ok(Vec::new());
@@ -49,7 +49,7 @@ impl<K: Kv> Adoption<'_, K> {
                     return Ok(demands.into_iter().map(|demand| demand.owner).collect());
                 }
                 Ok(Together::Conflict(at, conflict)) => (at, *conflict),
-                Err(ClaimError::Bad(bad)) => {
+                Err(AssignError::Bad(bad)) => {
                     let why = format!("stored state cannot be decoded: {bad}");
                     self.keep(&demands[0], ConflictKind::Undecodable, None, why);
                     return Ok(Vec::new());
@@ -60,7 +60,7 @@ impl<K: Kv> Adoption<'_, K> {
             let (kind, why) = match conflict.why {
                 Why::Holder { owner, record, revision } => {
                     let Some(keep) = self.stays(&owner, &record, revision, in_use).await? else {
-                        claims[at].gone.push(Gone { owner, revision });
+                        assignments[at].gone.push(Gone { owner, revision });
                         continue;
                     };
                     match self.uses_instead(&owner, &record, &conflict.held, in_use).await? {
@@ -69,16 +69,18 @@ impl<K: Kv> Adoption<'_, K> {
                             (ConflictKind::Held, format!("held by {whom}: {keep}"))
                         }
                         Some(other) => {
-                            claims[at].gone.push(Gone { owner, revision });
+                            assignments[at].gone.push(Gone { owner, revision });
                             if demands.iter().all(|known| known.owner != other.owner) {
-                                claims.push(self.claim_of(&other));
+                                assignments.push(self.assignment_of(&other));
                                 demands.push(other);
                             }
                             continue;
                         }
                     }
                 }
-                Why::TooMany if claims.len() > 1 => return self.trade_one_by_one(demands, claims).await,
+                Why::TooMany if assignments.len() > 1 => {
+                    return self.trade_one_by_one(demands, assignments).await;
+                }
                 why => reason(why),
             };
             let why = in_trade(&demands[at], wanted, &conflict.held, why);
@@ -96,15 +98,15 @@ impl<K: Kv> Adoption<'_, K> {
     async fn trade_one_by_one(
         &self,
         demands: Vec<Demand>,
-        claims: Vec<Claim>,
+        assignments: Vec<Assignment>,
     ) -> Result<Vec<Owner>, AdoptionError> {
-        let gone: Vec<Gone> = claims.iter().flat_map(|claim| claim.gone.clone()).collect();
-        for (demand, wanted) in demands.iter().zip(claims) {
-            let wanted = Claim { gone: gone.clone(), ..wanted };
-            match self.context.claim(&wanted).await {
-                Ok(Claimed::Present) => self.report.borrow_mut().present += 1,
-                Ok(Claimed::Made(made)) => self.traded(std::slice::from_ref(demand), vec![made]),
-                Ok(Claimed::Conflict(conflict)) => {
+        let gone: Vec<Gone> = assignments.iter().flat_map(|assignment| assignment.gone.clone()).collect();
+        for (demand, wanted) in demands.iter().zip(assignments) {
+            let wanted = Assignment { gone: gone.clone(), ..wanted };
+            match self.context.assign(&wanted).await {
+                Ok(Assigned::Present) => self.report.borrow_mut().present += 1,
+                Ok(Assigned::Made(made)) => self.traded(std::slice::from_ref(demand), vec![made]),
+                Ok(Assigned::Conflict(conflict)) => {
                     let (kind, why) = reason(conflict.why);
                     self.keep(demand, kind, Some(&conflict.held), why);
                 }

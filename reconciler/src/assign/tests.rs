@@ -1,4 +1,4 @@
-//! Each case of a claim, on a store of a few keys. After each case the audit must find nothing wrong.
+//! Each case of an assignment, on a store of a few keys. After each case the audit must find nothing wrong.
 
 use metes_audit::Audit;
 use metes_core::keys::{Key, LeaseId, TicketId};
@@ -10,7 +10,7 @@ use metes_core::txn::{Entry, Txn};
 use super::*;
 use crate::error::RunError;
 
-/// A suspect store, and the ticket with which the claim under test is made.
+/// A suspect store, and the ticket with which the assignment under test is made.
 struct World {
     keys: Keys,
     store: Memory,
@@ -46,15 +46,15 @@ impl World {
     }
 
     /// Plans, and supplies each key that is asked for, until no more key must be read.
-    fn plan(&mut self, claim: &Claim) -> Result<Step<Together>, ClaimError> {
-        self.plan_all(std::slice::from_ref(claim))
+    fn plan(&mut self, assignment: &Assignment) -> Result<Step<Together>, AssignError> {
+        self.plan_all(std::slice::from_ref(assignment))
     }
 
-    fn plan_all(&mut self, claims: &[Claim]) -> Result<Step<Together>, ClaimError> {
+    fn plan_all(&mut self, assignments: &[Assignment]) -> Result<Step<Together>, AssignError> {
         self.stand();
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match Claims::new(&self.keys, claims).plan(
+            match Assignments::new(&self.keys, assignments).plan(
                 &snapshot,
                 &Fence::Ticket(self.ticket.clone()),
                 &Line::default(),
@@ -69,12 +69,12 @@ impl World {
         panic!("it goes on reading");
     }
 
-    fn carry_out(&mut self, claim: &Claim) -> Claimed {
-        self.carry_out_all(std::slice::from_ref(claim)).alone()
+    fn carry_out(&mut self, assignment: &Assignment) -> Assigned {
+        self.carry_out_all(std::slice::from_ref(assignment)).alone()
     }
 
-    fn carry_out_all(&mut self, claims: &[Claim]) -> Together {
-        let ended = match self.plan_all(claims).expect("a plan") {
+    fn carry_out_all(&mut self, assignments: &[Assignment]) -> Together {
+        let ended = match self.plan_all(assignments).expect("a plan") {
             Step::Commit(commit) => {
                 assert!(self.store.apply(&commit.txn).succeeded);
                 commit.done.expect("it comes to something")
@@ -86,15 +86,22 @@ impl World {
         ended
     }
 
-    /// Like [`carry_out_all`]; each owner that is in the way belongs to one of the claims.
-    fn trade(&mut self, mut claims: Vec<Claim>) -> (Together, Vec<Claim>) {
+    /// Like [`carry_out_all`]; each owner that is in the way belongs to one of the assignments.
+    fn trade(&mut self, mut assignments: Vec<Assignment>) -> (Together, Vec<Assignment>) {
         for _ in 0..200 {
-            match self.carry_out_all(&claims) {
+            match self.carry_out_all(&assignments) {
                 Together::Conflict(at, conflict) => match conflict.why {
-                    Why::Holder { owner, revision, .. } => claims[at].gone.push(Gone { owner, revision }),
-                    why => return (Together::Conflict(at, Box::new(Conflict { why, ..*conflict })), claims),
+                    Why::Holder { owner, revision, .. } => {
+                        assignments[at].gone.push(Gone { owner, revision })
+                    }
+                    why => {
+                        return (
+                            Together::Conflict(at, Box::new(Conflict { why, ..*conflict })),
+                            assignments,
+                        );
+                    }
                 },
-                ended => return (ended, claims),
+                ended => return (ended, assignments),
             }
         }
         panic!("there is always another one");
@@ -112,8 +119,8 @@ impl World {
         assert!(wrong.is_empty() && report.stray_bits.is_empty(), "{wrong:?} {:?}", report.stray_bits);
     }
 
-    fn record_of(&self, claim: &Claim) -> Option<OwnerRecord> {
-        let entry = self.store.get(&self.keys.owner(&claim.owner))?;
+    fn record_of(&self, assignment: &Assignment) -> Option<OwnerRecord> {
+        let entry = self.store.get(&self.keys.owner(&assignment.owner))?;
         Some(OwnerRecord::decode(&entry.value).expect("decodes"))
     }
 
@@ -135,13 +142,13 @@ fn held(address: &str) -> Held {
 }
 
 fn index_key(keys: &Keys, uid: &str) -> Bytes {
-    let Owner { ifname, cluster, .. } = claim_of("any", uid, &[]).owner;
+    let Owner { ifname, cluster, .. } = assignment_of("any", uid, &[]).owner;
     keys.pod(cluster.as_ref(), &uid.parse().expect("a UID"), &ifname, &NetworkName::default())
 }
 
-fn claim_of(container: &str, uid: &str, addresses: &[&str]) -> Claim {
+fn assignment_of(container: &str, uid: &str, addresses: &[&str]) -> Assignment {
     let pod = Pod { namespace: "ns".into(), name: format!("pod-{uid}"), uid: uid.parse().ok() };
-    Claim {
+    Assignment {
         owner: Owner::named(["east", "n", container, "net1"]).expect("plain names"),
         held: addresses.iter().map(|address| held(address)).collect(),
         scope: Scope::stored("-").expect("a scope"),
@@ -152,14 +159,14 @@ fn claim_of(container: &str, uid: &str, addresses: &[&str]) -> Claim {
     }
 }
 
-fn made(addresses: &[&str]) -> Claimed {
+fn made(addresses: &[&str]) -> Assigned {
     let held = addresses.iter().map(|address| held(address)).collect();
-    Claimed::Made(Made { held, replaced: Vec::new() })
+    Assigned::Made(Made { held, replaced: Vec::new() })
 }
 
-fn conflict(claimed: Claimed) -> (String, Why) {
-    match claimed {
-        Claimed::Conflict(conflict) => (conflict.held.address.to_string(), conflict.why),
+fn conflict(assigned: Assigned) -> (String, Why) {
+    match assigned {
+        Assigned::Conflict(conflict) => (conflict.held.address.to_string(), conflict.why),
         other => panic!("no conflict: {other:?}"),
     }
 }
@@ -167,21 +174,21 @@ fn conflict(claimed: Claimed) -> (String, Why) {
 #[test]
 fn what_nobody_holds_is_made_and_then_present() {
     let mut world = World::new();
-    let claim = claim_of("c1", "u1", &["10.0.0.5", "fd00::5"]);
-    assert_eq!(world.carry_out(&claim), made(&["10.0.0.5", "fd00::5"]));
-    let record = world.record_of(&claim).expect("a record");
+    let assignment = assignment_of("c1", "u1", &["10.0.0.5", "fd00::5"]);
+    assert_eq!(world.carry_out(&assignment), made(&["10.0.0.5", "fd00::5"]));
+    let record = world.record_of(&assignment).expect("a record");
     assert_eq!((record.addresses.len(), record.start), (2, None));
     assert_eq!(world.index_of("u1").as_deref(), Some("c1"));
     let before = world.store.keys();
-    assert_eq!(world.carry_out(&claim), Claimed::Present);
+    assert_eq!(world.carry_out(&assignment), Assigned::Present);
     assert_eq!(world.store.keys().len(), before.len() + 1, "only the ticket of the second try is new");
 }
 
 #[test]
 fn an_owner_that_holds_a_part_gets_the_rest() {
     let mut world = World::new();
-    world.carry_out(&claim_of("c1", "u1", &["10.0.0.5"]));
-    let more = claim_of("c1", "u1", &["fd00::5", "10.0.0.5"]);
+    world.carry_out(&assignment_of("c1", "u1", &["10.0.0.5"]));
+    let more = assignment_of("c1", "u1", &["fd00::5", "10.0.0.5"]);
     assert_eq!(world.carry_out(&more), made(&["fd00::5"]));
     let record = world.record_of(&more).expect("a record");
     assert_eq!(record.addresses, [held("10.0.0.5"), held("fd00::5")]);
@@ -190,13 +197,13 @@ fn an_owner_that_holds_a_part_gets_the_rest() {
 #[test]
 fn another_owner_of_the_same_interface_of_the_pod_counts() {
     let mut world = World::new();
-    world.carry_out(&claim_of("sandbox", "u1", &["10.0.0.5"]));
-    assert_eq!(world.carry_out(&claim_of("adopted-u1", "u1", &["10.0.0.5"])), Claimed::Present);
-    let rest = claim_of("adopted-u1", "u1", &["10.0.0.5", "10.0.0.6"]);
+    world.carry_out(&assignment_of("sandbox", "u1", &["10.0.0.5"]));
+    assert_eq!(world.carry_out(&assignment_of("adopted-u1", "u1", &["10.0.0.5"])), Assigned::Present);
+    let rest = assignment_of("adopted-u1", "u1", &["10.0.0.5", "10.0.0.6"]);
     assert_eq!(world.carry_out(&rest), made(&["10.0.0.6"]));
     assert_eq!(world.record_of(&rest).expect("a record").addresses, [held("10.0.0.6")]);
     assert_eq!(world.index_of("u1").as_deref(), Some("sandbox"), "the index keeps naming the younger one");
-    let mut other = claim_of("adopted-u1", "u1", &["10.0.0.5"]);
+    let mut other = assignment_of("adopted-u1", "u1", &["10.0.0.5"]);
     other.owner.ifname = "net2".parse().expect("an interface name");
     assert!(matches!(conflict(world.carry_out(&other)).1, Why::Holder { .. }), "another interface");
 }
@@ -214,51 +221,51 @@ fn a_pod_is_known_by_its_uid_and_by_its_name_only_where_that_is_missing() {
         ("u1", "other", "west", false),
     ] {
         let mut world = World::new();
-        let mut holder = claim_of("sandbox", uid, &["10.0.0.5"]);
+        let mut holder = assignment_of("sandbox", uid, &["10.0.0.5"]);
         holder.labels.pod.name = name.into();
         holder.owner.cluster = cluster.parse().ok();
         world.carry_out(&holder);
-        let claimed = world.carry_out(&claim_of("adopted-u1", "u1", &["10.0.0.5"]));
-        assert_eq!(claimed == Claimed::Present, same, "{uid} {name} {cluster}: {claimed:?}");
+        let assigned = world.carry_out(&assignment_of("adopted-u1", "u1", &["10.0.0.5"]));
+        assert_eq!(assigned == Assigned::Present, same, "{uid} {name} {cluster}: {assigned:?}");
     }
 }
 
-/// A claim does not know with what cooldown, or from what pool, an address was given.
+/// An assignment does not know with what cooldown, or from what pool, an address was given.
 #[test]
 fn an_address_is_the_same_whatever_its_record_says_of_it() {
     let mut world = World::new();
-    let mut old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
+    let mut old = assignment_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
     old.held.iter_mut().for_each(|held| held.cooldown_s = 60);
     world.carry_out(&old);
-    assert_eq!(world.carry_out(&claim_of("old", "u0", &["10.0.0.4"])), Claimed::Present);
-    let mut claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let Why::Holder { owner, revision, .. } = conflict(world.carry_out(&claim)).1 else {
+    assert_eq!(world.carry_out(&assignment_of("old", "u0", &["10.0.0.4"])), Assigned::Present);
+    let mut assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+    let Why::Holder { owner, revision, .. } = conflict(world.carry_out(&assignment)).1 else {
         panic!("its record lists it")
     };
-    claim.gone = vec![Gone { owner: owner.clone(), revision }];
+    assignment.gone = vec![Gone { owner: owner.clone(), revision }];
     let replaced = Made { held: vec![held("10.0.0.5")], replaced: vec![owner] };
-    assert_eq!(world.carry_out(&claim), Claimed::Made(replaced));
+    assert_eq!(world.carry_out(&assignment), Assigned::Made(replaced));
     assert_eq!(world.record_of(&old), None);
 }
 
 #[test]
 fn a_holder_is_replaced_as_a_whole_if_it_was_judged_as_it_stands() {
     let mut world = World::new();
-    let old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
+    let old = assignment_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
     world.carry_out(&old);
-    let mut claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let (address, Why::Holder { owner, record, revision }) = conflict(world.carry_out(&claim)) else {
+    let mut assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+    let (address, Why::Holder { owner, record, revision }) = conflict(world.carry_out(&assignment)) else {
         panic!("not held");
     };
     assert_eq!(
         (address.as_str(), &owner, record.labels.pod),
         ("10.0.0.5", &old.owner, old.labels.pod.clone())
     );
-    claim.gone = vec![Gone { owner: owner.clone(), revision: revision - 1 }];
-    assert!(matches!(conflict(world.carry_out(&claim)).1, Why::Holder { .. }), "written since");
-    claim.gone = vec![Gone { owner: owner.clone(), revision }];
+    assignment.gone = vec![Gone { owner: owner.clone(), revision: revision - 1 }];
+    assert!(matches!(conflict(world.carry_out(&assignment)).1, Why::Holder { .. }), "written since");
+    assignment.gone = vec![Gone { owner: owner.clone(), revision }];
     let replaced = Made { held: vec![held("10.0.0.5")], replaced: vec![owner] };
-    assert_eq!(world.carry_out(&claim), Claimed::Made(replaced));
+    assert_eq!(world.carry_out(&assignment), Assigned::Made(replaced));
     assert_eq!((world.record_of(&old), world.index_of("u0")), (None, None));
     let free = world.keys.ip(&NetworkName::default(), Addr::from(held("10.0.0.4").address));
     assert!(world.store.get(&free).is_none(), "all of the old owner is freed");
@@ -266,8 +273,8 @@ fn a_holder_is_replaced_as_a_whole_if_it_was_judged_as_it_stands() {
 
 #[test]
 fn whatever_changes_before_the_commit_fails_it() {
-    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let owner = claim.owner.clone();
+    let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+    let owner = assignment.owner.clone();
     let keys = Keys::new("/m/");
     let network = NetworkName::default();
     let address = Addr::from(held("10.0.0.5").address);
@@ -283,14 +290,16 @@ fn whatever_changes_before_the_commit_fails_it() {
         (index_key(&keys, "u1"), PodIndex::new(owner.clone()).encode()),
     ] {
         let mut world = World::new();
-        let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else {
+        let Step::Commit(Commit { txn, .. }) = world.plan(&assignment).expect("a plan") else {
             panic!("no commit")
         };
         world.store.put(key.clone(), value);
         assert!(!world.store.apply(&txn).succeeded, "{}", String::from_utf8_lossy(&key));
     }
     let mut world = World::new();
-    let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    let Step::Commit(Commit { txn, .. }) = world.plan(&assignment).expect("a plan") else {
+        panic!("no commit")
+    };
     world.store.apply(&Txn { then: vec![Op::Delete(world.ticket.key.clone())], ..Txn::default() });
     assert!(!world.store.apply(&txn).succeeded, "its ticket is gone");
 }
@@ -303,27 +312,27 @@ fn what_does_not_decode_is_occupied() {
     for key in [keys.ip(&network, address), keys.page(&network, address.page())] {
         let mut world = World::new();
         world.store.put(key.clone(), "garbage");
-        let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-        let Step::Done(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+        let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+        let Step::Done(ended) = world.plan(&assignment).expect("a plan") else { panic!("it commits") };
         let (_, Why::Undecodable(bad)) = conflict(ended.alone()) else { panic!("another reason") };
         assert_eq!(bad.key.as_bytes(), key);
     }
-    for key in [keys.owner(&claim_of("c1", "u1", &[]).owner), index_key(&keys, "u1")] {
+    for key in [keys.owner(&assignment_of("c1", "u1", &[]).owner), index_key(&keys, "u1")] {
         let mut world = World::new();
         world.store.put(key, "garbage");
-        let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-        assert!(matches!(world.plan(&claim), Err(ClaimError::Bad(_))));
+        let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+        assert!(matches!(world.plan(&assignment), Err(AssignError::Bad(_))));
     }
 }
 
 #[test]
 fn a_reservation_without_its_owners_record_is_in_the_way() {
     let mut world = World::new();
-    let old = claim_of("old", "u0", &["10.0.0.5"]);
+    let old = assignment_of("old", "u0", &["10.0.0.5"]);
     let key = world.keys.ip(&NetworkName::default(), Addr::from(held("10.0.0.5").address));
     world.store.put(key, Reservation::new(old.owner.clone(), old.labels.clone(), String::new()).encode());
-    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let Step::Done(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+    let Step::Done(ended) = world.plan(&assignment).expect("a plan") else { panic!("it commits") };
     let (_, Why::NoRecord { owner, pod }) = conflict(ended.alone()) else { panic!("another reason") };
     assert_eq!((owner, pod), (old.owner, old.labels.pod));
 }
@@ -331,22 +340,22 @@ fn a_reservation_without_its_owners_record_is_in_the_way() {
 #[test]
 fn an_owner_that_was_deleted_gets_nothing() {
     let mut world = World::new();
-    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
     let start = RunStart { boot: "b".into(), ns: 1 };
-    let dead = world.keys.tombstone(&claim.owner);
+    let dead = world.keys.tombstone(&assignment.owner);
     world.store.put(dead, Tombstone::new(start).encode());
-    let Step::Done(ended) = world.plan(&claim).expect("a plan") else { panic!("it commits") };
+    let Step::Done(ended) = world.plan(&assignment).expect("a plan") else { panic!("it commits") };
     assert_eq!(conflict(ended.alone()).1, Why::Deleted);
 }
 
 #[test]
 fn an_index_entry_that_names_nobody_who_is_there_is_written_anew() {
     let mut world = World::new();
-    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
+    let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
     let key = index_key(&world.keys, "u1");
-    let lost = claim_of("lost", "u1", &[]).owner;
+    let lost = assignment_of("lost", "u1", &[]).owner;
     world.store.put(key, PodIndex::new(lost).encode());
-    assert_eq!(world.carry_out(&claim), made(&["10.0.0.5"]));
+    assert_eq!(world.carry_out(&assignment), made(&["10.0.0.5"]));
     assert_eq!(world.index_of("u1").as_deref(), Some("c1"));
 }
 
@@ -367,28 +376,28 @@ fn claims_are_made_only_while_add_waits() {
     ] {
         let mut world = World::new();
         world.put_meta(meta.clone());
-        let claim = Claim { under, ..claim_of("c1", "u1", &["10.0.0.5"]) };
-        let planned = world.plan(&claim);
+        let assignment = Assignment { under, ..assignment_of("c1", "u1", &["10.0.0.5"]) };
+        let planned = world.plan(&assignment);
         match works {
             true => assert!(matches!(planned, Ok(Step::Commit(_))), "{meta:?} {under:?}"),
-            false => assert_eq!(planned.err(), Some(ClaimError::InService), "{meta:?} {under:?}"),
+            false => assert_eq!(planned.err(), Some(AssignError::InService), "{meta:?} {under:?}"),
         }
     }
     let mut world = World::new();
     let mut newer = meta(Some(1), None);
     newer.min_writer = VERSION + 1;
     world.put_meta(newer);
-    let planned = world.plan(&claim_of("c1", "u1", &["10.0.0.5"]));
-    assert_eq!(planned.err(), Some(ClaimError::Newer(VERSION + 1)));
+    let planned = world.plan(&assignment_of("c1", "u1", &["10.0.0.5"]));
+    assert_eq!(planned.err(), Some(AssignError::Newer(VERSION + 1)));
 }
 
 #[test]
 fn addresses_without_a_network_are_recorded_only() {
     let mut world = World::new();
-    let mut claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    claim.held.push(Held::new("192.0.2.1".parse().expect("an address"), None));
-    assert_eq!(world.carry_out(&claim), made(&["10.0.0.5"]));
-    assert_eq!(world.record_of(&claim).expect("a record").addresses, claim.held);
+    let mut assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+    assignment.held.push(Held::new("192.0.2.1".parse().expect("an address"), None));
+    assert_eq!(world.carry_out(&assignment), made(&["10.0.0.5"]));
+    assert_eq!(world.record_of(&assignment).expect("a record").addresses, assignment.held);
 }
 
 #[test]
@@ -399,22 +408,24 @@ fn the_last_bit_of_a_page_fills_its_summary() {
     let mut bits = Bits::empty();
     (0..4096).filter(|bit| *bit != 5).for_each(|bit| bits.set(bit));
     world.store.put(world.keys.page(&network, page), bits.to_bytes());
-    let claim = claim_of("c1", "u1", &["10.0.0.5"]);
-    let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
+    let Step::Commit(Commit { txn, .. }) = world.plan(&assignment).expect("a plan") else {
+        panic!("no commit")
+    };
     assert!(world.store.apply(&txn).succeeded);
     let summary = world.store.get(&world.keys.summary(&network, page.summary())).expect("a summary");
     assert_eq!(Bits::from_bytes(&summary.value).expect("decodes").count(), 1);
 }
 
-/// Claims of pods u0, u1, ... in a store where each holds one address and one more. Each claims what the next one
-/// holds.
-fn round(world: &mut World, pods: usize) -> Vec<Claim> {
+/// Assignments of pods u0, u1, ... in a store where each holds one address and one more. Each is assigned what the next
+/// one holds.
+fn round(world: &mut World, pods: usize) -> Vec<Assignment> {
     let (uid, moves) = (|i: usize| format!("u{i}"), |i: usize| format!("10.0.0.{}", i % pods + 1));
     let stays = |i: usize| format!("fd00::{:x}", i + 1);
     for i in 0..pods {
-        world.carry_out(&claim_of(&format!("old{i}"), &uid(i), &[&moves(i), &stays(i)]));
+        world.carry_out(&assignment_of(&format!("old{i}"), &uid(i), &[&moves(i), &stays(i)]));
     }
-    let next = |i: usize| claim_of(&format!("adopted-u{i}"), &uid(i), &[&moves(i + 1), &stays(i)]);
+    let next = |i: usize| assignment_of(&format!("adopted-u{i}"), &uid(i), &[&moves(i + 1), &stays(i)]);
     (0..pods).map(next).collect()
 }
 
@@ -433,16 +444,18 @@ fn holders(world: &World) -> Vec<(String, String)> {
 fn what_went_round_is_put_right_in_one_transaction() {
     for pods in [2, 3, 7] {
         let mut world = World::new();
-        let claims = round(&mut world, pods);
-        let (Together::Made(made), claims) = world.trade(claims) else { panic!("{pods} are not made") };
+        let assignments = round(&mut world, pods);
+        let (Together::Made(made), assignments) = world.trade(assignments) else {
+            panic!("{pods} are not made")
+        };
         assert!(made.iter().all(|made| made.held.len() == 2), "what stayed is written anew: {made:?}");
-        for (i, claim) in claims.iter().enumerate() {
-            assert_eq!(world.record_of(claim).expect("a record").addresses, claim.held);
+        for (i, assignment) in assignments.iter().enumerate() {
+            assert_eq!(world.record_of(assignment).expect("a record").addresses, assignment.held);
             assert_eq!(world.index_of(&format!("u{i}")), Some(format!("adopted-u{i}")));
         }
         let records = world.store.keys().into_iter().filter(|key| key.contains("/owner/")).count();
         assert_eq!((records, holders(&world).len()), (pods, 2 * pods), "nothing of the old owners is left");
-        assert_eq!(world.carry_out_all(&claims), Together::Present);
+        assert_eq!(world.carry_out_all(&assignments), Together::Present);
     }
 }
 
@@ -451,13 +464,13 @@ fn an_owner_gives_up_what_it_holds_itself() {
     let mut world = World::new();
     let old = |i: usize| format!("10.0.0.{}", i % 2 + 1);
     let of = |i: usize, address: &str| {
-        claim_of(&format!("adopted-u{i}"), &format!("u{i}"), &[address, &format!("fd00::{i}")])
+        assignment_of(&format!("adopted-u{i}"), &format!("u{i}"), &[address, &format!("fd00::{i}")])
     };
     (0..2).for_each(|i| _ = world.carry_out(&of(i, &old(i))));
-    let claims: Vec<Claim> = (0..2).map(|i| of(i, &old(i + 1))).collect();
-    let (Together::Made(_), claims) = world.trade(claims) else { panic!("not made") };
-    for claim in &claims {
-        assert_eq!(world.record_of(claim).expect("a record").addresses, claim.held);
+    let assignments: Vec<Assignment> = (0..2).map(|i| of(i, &old(i + 1))).collect();
+    let (Together::Made(_), assignments) = world.trade(assignments) else { panic!("not made") };
+    for assignment in &assignments {
+        assert_eq!(world.record_of(assignment).expect("a record").addresses, assignment.held);
     }
     assert_eq!(holders(&world).len(), 4);
 }
@@ -466,15 +479,16 @@ fn an_owner_gives_up_what_it_holds_itself() {
 fn one_after_the_other_they_come_to_the_same_end() {
     for pods in [2, 5] {
         let mut world = World::new();
-        let claims = round(&mut world, pods);
+        let assignments = round(&mut world, pods);
         let mut expected = world.store.clone();
-        let (Together::Made(_), claims) = world.trade(claims) else { panic!("not made") };
+        let (Together::Made(_), assignments) = world.trade(assignments) else { panic!("not made") };
         std::mem::swap(&mut world.store, &mut expected);
-        let gone: Vec<Gone> = claims.iter().flat_map(|claim| claim.gone.clone()).collect();
-        for claim in &claims {
-            // The store is consistent after each claim: another run can finish what a crash between two claims leaves.
-            let claim = Claim { gone: gone.clone(), ..claim.clone() };
-            assert!(matches!(world.carry_out(&claim), Claimed::Made(_)));
+        let gone: Vec<Gone> = assignments.iter().flat_map(|assignment| assignment.gone.clone()).collect();
+        for assignment in &assignments {
+            // The store is consistent after each assignment: another run can finish what a crash between two
+            // assignments leaves.
+            let assignment = Assignment { gone: gone.clone(), ..assignment.clone() };
+            assert!(matches!(world.carry_out(&assignment), Assigned::Made(_)));
         }
         let one_by_one = holders(&world);
         std::mem::swap(&mut world.store, &mut expected);
@@ -485,9 +499,9 @@ fn one_after_the_other_they_come_to_the_same_end() {
 #[test]
 fn more_than_etcd_takes_in_one_transaction_is_refused_as_a_whole() {
     let mut world = World::new();
-    let claims = round(&mut world, 40);
+    let assignments = round(&mut world, 40);
     let before = holders(&world);
-    let (Together::Conflict(_, conflict), _) = world.trade(claims) else { panic!("it fits") };
+    let (Together::Conflict(_, conflict), _) = world.trade(assignments) else { panic!("it fits") };
     assert_eq!(conflict.why, Why::TooMany);
     assert_eq!(holders(&world), before);
 }
@@ -495,16 +509,18 @@ fn more_than_etcd_takes_in_one_transaction_is_refused_as_a_whole() {
 #[test]
 fn a_holder_that_was_written_since_is_not_replaced() {
     let mut world = World::new();
-    let old = claim_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
+    let old = assignment_of("old", "u0", &["10.0.0.4", "10.0.0.5"]);
     world.carry_out(&old);
     let own = world.keys.owner(&old.owner);
     let revision = world.store.get(&own).expect("a record").mod_revision;
     let gone = vec![Gone { owner: old.owner.clone(), revision }];
-    let claim = Claim { gone, ..claim_of("c1", "u1", &["10.0.0.5"]) };
-    let Step::Commit(Commit { txn, .. }) = world.plan(&claim).expect("a plan") else { panic!("no commit") };
+    let assignment = Assignment { gone, ..assignment_of("c1", "u1", &["10.0.0.5"]) };
+    let Step::Commit(Commit { txn, .. }) = world.plan(&assignment).expect("a plan") else {
+        panic!("no commit")
+    };
     // It gets an address in another network. None of its earlier addresses changes. If its record were deleted, the new
     // address would have no record.
-    let mut more = claim_of("old", "u0", &["10.0.0.6"]);
+    let mut more = assignment_of("old", "u0", &["10.0.0.6"]);
     more.held[0].network = Some(NetworkName::configured("other").expect("a name"));
     let Step::Commit(Commit { txn: other, .. }) = world.plan(&more).expect("a plan") else {
         panic!("no commit")
@@ -520,7 +536,7 @@ fn a_holder_that_was_written_since_is_not_replaced() {
 
 #[test]
 fn a_claim_that_waited_too_long_does_not_blame_the_connection() {
-    let ended = RunError::of_claim(Stopped::OutOfTime.into()).expect("it ends a run").to_string();
+    let ended = RunError::of_assignment(Stopped::OutOfTime.into()).expect("it ends a run").to_string();
     assert_eq!(ended, format!("{OutOfTime}; {}", OutOfTime::REASONS));
     assert!(!ended.contains("cannot be reached") && !ended.contains("did not answer"), "{ended}");
 }

@@ -14,7 +14,7 @@ pub struct Group {
     /// The addresses, in the order of an ADD's result.
     pub held: Vec<Held>,
     pub(crate) labels: Labels,
-    /// The scope whose queue its claim waits in.
+    /// The scope whose queue its assignment waits in.
     pub(crate) scope: Scope,
     /// True if its pod may run.
     pub(crate) is_running: bool,

@@ -8,8 +8,8 @@
 //! and run again.
 //!
 //! - `objects` reads from Kubernetes; `facts` keeps the needed parts.
-//! - `nads`, `pools` and [`gather`] work out the claims (`gathered`); pure.
-//! - `take` claims the addresses of each interface.
+//! - `nads`, `pools` and [`gather`] work out the assignments (`gathered`); pure.
+//! - `take` assigns the addresses of each interface.
 //! - `pause` keeps ADD waiting, and remembers for how long the definitions have not changed.
 
 mod error;
@@ -36,7 +36,7 @@ use metes_engine::walk::walk;
 use metes_node::node::timestamp;
 
 use crate::api::Phase;
-use crate::claim::Made;
+use crate::assign::Made;
 use crate::context::{AT_ONCE, Context, within};
 use crate::kubernetes::Kubernetes;
 pub use error::ImportError;

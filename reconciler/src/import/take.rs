@@ -7,7 +7,7 @@ use super::error::ImportError;
 use super::gathered::Group;
 use super::report::pod_name;
 use crate::api::{Api, Phase};
-use crate::claim::{Claim, Claimed, Gone, Made, Under, Why};
+use crate::assign::{Assigned, Assignment, Gone, Made, Under, Why};
 use crate::context::Context;
 use crate::error::RunError;
 use crate::holder::Stamp;
@@ -24,7 +24,7 @@ pub(super) struct TakeOver {
 impl<K: Kv> Context<'_, K, Kubernetes> {
     /// Reserves the addresses of one interface.
     pub(super) async fn take_over(&self, group: &Group) -> Result<TakeOver, ImportError> {
-        let mut wanted = Claim {
+        let mut wanted = Assignment {
             owner: group.owner.clone(),
             held: group.held.clone(),
             scope: group.scope.clone(),
@@ -36,11 +36,13 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
         let mut refused = Vec::new();
         // Each round ends the work, finds an owner that is gone, or gives one address up.
         while wanted.held.iter().any(|held| held.network.is_some()) {
-            let conflict = match self.claim(&wanted).await {
-                Ok(Claimed::Present) => break,
-                Ok(Claimed::Made(made)) => return Ok(TakeOver { made, refused }),
-                Ok(Claimed::Conflict(conflict)) => *conflict,
-                Err(e) => return Err(RunError::of_claim(e).map_or(ImportError::Changed, ImportError::from)),
+            let conflict = match self.assign(&wanted).await {
+                Ok(Assigned::Present) => break,
+                Ok(Assigned::Made(made)) => return Ok(TakeOver { made, refused }),
+                Ok(Assigned::Conflict(conflict)) => *conflict,
+                Err(e) => {
+                    return Err(RunError::of_assignment(e).map_or(ImportError::Changed, ImportError::from));
+                }
             };
             match self.judge_holder(&wanted, conflict.why).await? {
                 Ok(gone) => wanted.gone.push(gone),
@@ -54,7 +56,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
     }
 
     /// The owner that is in the way, if it is gone; otherwise the reason, in words, why it keeps what it has.
-    async fn judge_holder(&self, wanted: &Claim, why: Why) -> Result<Result<Gone, String>, ImportError> {
+    async fn judge_holder(&self, wanted: &Assignment, why: Why) -> Result<Result<Gone, String>, ImportError> {
         Ok(Err(match why {
             Why::Holder { owner, record, revision } => {
                 let is_new = wanted.gone.iter().all(|gone| gone.owner != owner);

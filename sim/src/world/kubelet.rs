@@ -14,7 +14,7 @@ use metes_core::pool::{
 };
 use metes_engine::random::random_id;
 use metes_node::spool::Spool;
-use metes_reconciler::claim::{Claim, Gone, Under};
+use metes_reconciler::assign::{Assignment, Gone, Under};
 use metes_reconciler::error::RunError;
 use metes_reconciler::pass::PassError;
 
@@ -518,14 +518,16 @@ impl World<'_> {
     }
 
     fn begin_import(&mut self) {
-        let claims = self.claims_of_others(Under::Pause);
+        let assignments = self.assignments_of_others(Under::Pause);
         let by_hand = self.chance.one_in(3);
-        self.begin(None, Work::Import, |world, id| works::import(world.shared.clone(), id, claims, by_hand));
+        self.begin(None, Work::Import, |world, id| {
+            works::import(world.shared.clone(), id, assignments, by_hand)
+        });
     }
 
-    /// Claims for pods that nobody knows any more: of free addresses, or of addresses whose owner may be gone.
-    fn claims_of_others(&mut self, under: Under) -> Vec<Claim> {
-        let mut claims = Vec::new();
+    /// Assignments for pods that nobody knows any more: of free addresses, or of addresses whose owner may be gone.
+    fn assignments_of_others(&mut self, under: Under) -> Vec<Assignment> {
+        let mut assignments = Vec::new();
         for _ in 0..self.chance.between(1, 3) {
             let config = self.chance.index(self.plan.configs.len());
             let Some(address) = self.some_address(config) else { continue };
@@ -542,7 +544,7 @@ impl World<'_> {
             let node = self.chance.index(self.nodes.len());
             let node = self.nodes[node].boot.identity.node.clone();
             let pod = Pod { namespace: "ns".into(), name: "other".into(), uid: Some(uid.clone()) };
-            claims.push(Claim {
+            assignments.push(Assignment {
                 owner: Owner {
                     node,
                     container_id: ContainerId::adopted(&uid),
@@ -557,13 +559,13 @@ impl World<'_> {
                 gone: gone.into_iter().collect(),
             });
         }
-        claims
+        assignments
     }
 
-    /// Claims the addresses of living sandboxes for owners that stand for their pods, as `metes-reconciler adopt` does.
+    /// Assigns the addresses of living sandboxes to owners that stand for their pods, as `metes-reconciler adopt` does.
     fn begin_adopt(&mut self) {
-        let mut claims = match self.plan.theme {
-            Theme::Adopted => self.claims_of_others(Under::Suspect),
+        let mut assignments = match self.plan.theme {
+            Theme::Adopted => self.assignments_of_others(Under::Suspect),
             _ => Vec::new(),
         };
         for sandbox in &self.truth.sandboxes {
@@ -572,7 +574,7 @@ impl World<'_> {
                 continue;
             }
             let scope = metes_core::keys::Scope::of(&self.plan.configs[sandbox.config].sets, None);
-            claims.push(Claim {
+            assignments.push(Assignment {
                 owner: Owner {
                     container_id: ContainerId::adopted(&checked(&sandbox.uid)),
                     ..sandbox.owner.clone()
@@ -585,7 +587,7 @@ impl World<'_> {
                 gone: Vec::new(),
             });
         }
-        self.begin(None, Work::Adopt, |world, id| works::adopt(world.shared.clone(), id, claims));
+        self.begin(None, Work::Adopt, |world, id| works::adopt(world.shared.clone(), id, assignments));
     }
 
     fn awaited(&self) -> std::rc::Rc<std::cell::Cell<bool>> {

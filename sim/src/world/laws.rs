@@ -37,7 +37,7 @@ pub(crate) struct Facts {
     foreign_tail: bool,
     /// The owner whose record it deletes, and the node that has written that record.
     freed: Option<(String, usize)>,
-    /// An owner for which it claims something although the owner was deleted.
+    /// An owner to which it assigns something although the owner was deleted.
     buried: Option<String>,
     /// The leader, if the transaction gives up the lead.
     led_by: Option<String>,
@@ -120,7 +120,7 @@ impl World<'_> {
                     Ok(Key::Ticket(..))
                         if matches!(
                             *step,
-                            "commit" | "batch" | "serve" | "free" | "free-first" | "claim"
+                            "commit" | "batch" | "serve" | "free" | "free-first" | "assign"
                         ) =>
                     {
                         facts.lost_ticket |= self.model.entry(key).is_none();
@@ -133,7 +133,7 @@ impl World<'_> {
                     }
                     _ => {}
                 },
-                Op::Put(key, ..) if *step == "claim" => {
+                Op::Put(key, ..) if *step == "assign" => {
                     if let Ok(Key::Owner(owner)) = keys.parse(key)
                         && self.tree.is_buried(&owner)
                     {
@@ -174,7 +174,7 @@ impl World<'_> {
         let keys = &self.shared.keys;
         match op {
             Op::Put(key, ..) => match keys.parse(key) {
-                Ok(Key::Ip(network, address)) if step != "claim" && self.model.entry(key).is_none() => {
+                Ok(Key::Ip(network, address)) if step != "assign" && self.model.entry(key).is_none() => {
                     let is_cooling = self.tree.cooling.contains(&(network, address));
                     is_cooling.then(|| format!("{address} was given while it was cooling"))
                 }
@@ -370,16 +370,16 @@ impl World<'_> {
             "hold" if !facts.is_in_service => {
                 return Err(format!("an address was set aside in a store with {:?}", facts.meta));
             }
-            "claim" if facts.buried.is_some() => {
+            "assign" if facts.buried.is_some() => {
                 return Err(format!("{:?} was deleted, and gets something all the same", facts.buried));
             }
-            "claim"
+            "assign"
                 if !facts
                     .meta
                     .as_ref()
                     .is_some_and(|meta| meta.suspect.is_some() || meta.paused.is_some()) =>
             {
-                return Err(format!("a claim took effect in a store with {:?}", facts.meta));
+                return Err(format!("an assignment took effect in a store with {:?}", facts.meta));
             }
             "step-down" if facts.led_by.as_ref().is_some_and(|name| *name != candidate(process)) => {
                 return Err(format!("the lead of {:?} was given up by another", facts.led_by));

@@ -47,7 +47,7 @@ metes_core::named_enum! {
         Cooling = "cooling",
         /// The store goes back to a snapshot, and nodes that know more come back later than others.
         Restored = "restored",
-        /// Addresses that pods use are claimed, after restores and from another plugin, and reconcilers take turns.
+        /// Addresses that pods use are assigned, after restores and from another plugin, and reconcilers take turns.
         Adopted = "adopted",
     }
 }

@@ -126,7 +126,7 @@ impl World<'_> {
             let Ok(Key::Ip(_, address)) = keys.parse(key) else { return None };
             let owner = Reservation::decode(value).ok()?.owner;
             let sandbox = &self.truth.sandboxes[self.truth.sandbox_of(&owner)?];
-            let is_new = self.model.entry(key).is_none() && step != "claim";
+            let is_new = self.model.entry(key).is_none() && step != "assign";
             let gives = |range: &Range| range.standing(address) == Standing::Assignable;
             let config = &self.plan.configs[sandbox.config];
             let is_wrong = is_new && config.is_pooled && !self.given_now(config).iter().any(gives);

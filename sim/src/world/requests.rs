@@ -343,7 +343,7 @@ impl World<'_> {
             if let Step::Apply(request) = step
                 && request.sent.process == process
                 && let Ask::Txn(txn) = &request.sent.ask
-                && matches!(txn.step, "commit" | "commit-first" | "free-first" | "claim")
+                && matches!(txn.step, "commit" | "commit-first" | "free-first" | "assign")
             {
                 request.is_settled = true;
             }

@@ -61,7 +61,7 @@ impl World<'_> {
         match relied_on[self.chance.index(relied_on.len())].clone() {
             Compare::Mod(..) if guard.class == "pool" => self.close_pools(),
             Compare::Mod(..) if guard.class == "pools" => self.outrank(),
-            Compare::Mod(..) | Compare::Value(..) if guard.class == "meta" && guard.step == "claim" => {
+            Compare::Mod(..) | Compare::Value(..) if guard.class == "meta" && guard.step == "assign" => {
                 self.take_into_service()
             }
             Compare::Value(..) => self.pause(),

@@ -28,7 +28,7 @@ use metes_engine::session::Session;
 use metes_node::node::Identity;
 use metes_node::spool::Spool;
 use metes_node::state::NodeState;
-use metes_reconciler::claim::{Claim, claim};
+use metes_reconciler::assign::{Assignment, assign};
 use metes_reconciler::context::Context;
 use metes_reconciler::import::pause::Pause;
 use metes_reconciler::lead::Candidate;
@@ -250,16 +250,16 @@ pub(crate) fn accept(shared: Rc<Shared>, process: ProcessId) -> Future_ {
 }
 
 /// The work of `metes-reconciler adopt` on the store, once it knows the addresses that running pods use.
-pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) -> Future_ {
+pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, assignments: Vec<Assignment>) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
         let line = shared.line(process);
         let adopted = async {
             let session = Session { kv: &line, keys: &shared.keys, until };
             let begun = accept::begin(session).await.ok()?;
-            for one in &claims {
+            for one in &assignments {
                 // An address that another owner holds is a conflict, which a person has to decide.
-                claim(session, one).await.ok()?;
+                assign(session, one).await.ok()?;
             }
             accept::finish(session, &begun).await.ok()
         };
@@ -270,7 +270,12 @@ pub(crate) fn adopt(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>) 
 
 /// The work of `metes-reconciler import` on the store, once it knows the addresses that pods use. `by_hand`: a person
 /// ends the pause.
-pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>, by_hand: bool) -> Future_ {
+pub(crate) fn import(
+    shared: Rc<Shared>,
+    process: ProcessId,
+    assignments: Vec<Assignment>,
+    by_hand: bool,
+) -> Future_ {
     let until = Instant::now() + limits::CLI_DEADLINE;
     Box::pin(async move {
         let line = shared.line(process);
@@ -278,8 +283,8 @@ pub(crate) fn import(shared: Rc<Shared>, process: ProcessId, claims: Vec<Claim>,
         let pause = Pause { session, cluster: &shared.cluster, now: String::new() };
         let imported = async {
             pause.set().await.ok()?;
-            for one in &claims {
-                claim(session, one).await.ok()?;
+            for one in &assignments {
+                assign(session, one).await.ok()?;
             }
             if by_hand {
                 let report = audit(session).await.ok()?;
