@@ -62,7 +62,7 @@ pub(crate) async fn end_holds<K: Kv, A>(
         }
         let ended = match context.dry_run {
             true => Ok(Freed::Addresses(Vec::new())),
-            false => end_hold(context.for_one_owner(), &owner, revision).await,
+            false => end_hold(context.for_one_owner(), (&network, address), revision).await,
         };
         match ended {
             Ok(Freed::Addresses(_)) => {

@@ -45,6 +45,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
         former: &former,
+        only_if: &[],
     };
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
     let recall = run.recalling(mark.as_ref().map(|mark| mark.seen.clone()));

@@ -84,15 +84,10 @@ impl Memory {
     }
 
     fn holds(&self, compare: &Compare) -> bool {
-        let entry = |key: &Bytes| self.entries.get(key);
-        match compare {
-            Compare::Create(key, revision) => entry(key).map_or(0, |e| e.create_revision) == *revision,
-            Compare::Mod(key, revision) => entry(key).map_or(0, |e| e.mod_revision) == *revision,
-            Compare::NotOlder(key, revision) => entry(key).map_or(0, |e| e.mod_revision) >= *revision,
-            Compare::Older(key, revision) => entry(key).map_or(0, |e| e.mod_revision) < *revision,
-            Compare::Value(key, value) => entry(key).is_some_and(|e| e.value == *value),
-            Compare::Empty(prefix) => !self.entries.keys().any(|key| key.starts_with(prefix)),
-        }
+        compare.is_met_by(match compare {
+            Compare::Empty(prefix) => self.entries.values().find(|entry| entry.key.starts_with(prefix)),
+            of_one_key => self.entries.get(of_one_key.key()),
+        })
     }
 
     fn carry_out_op(&mut self, op: &Op, before: &Self) -> Found {

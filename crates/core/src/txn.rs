@@ -37,6 +37,20 @@ impl Compare {
             | Compare::Empty(key) => key,
         }
     }
+
+    /// True if the condition is met where this is the entry of its key, or of a key that begins with its prefix.
+    #[must_use]
+    pub fn is_met_by(&self, entry: Option<&Entry>) -> bool {
+        let modified = entry.map_or(0, |entry| entry.mod_revision);
+        match self {
+            Compare::Create(_, revision) => entry.map_or(0, |entry| entry.create_revision) == *revision,
+            Compare::Mod(_, revision) => modified == *revision,
+            Compare::NotOlder(_, revision) => modified >= *revision,
+            Compare::Older(_, revision) => modified < *revision,
+            Compare::Value(_, value) => entry.is_some_and(|entry| entry.value == *value),
+            Compare::Empty(_) => entry.is_none(),
+        }
+    }
 }
 
 /// One operation of a transaction.

@@ -11,8 +11,9 @@ use metes_core::keys::{LeaseId, Scope};
 use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::plan::free::{Free, FreeGuard, Freed, Freeing, Mode};
-use metes_core::pool::Owner;
+use metes_core::pool::{Addr, NetworkName, Owner};
 use metes_core::snapshot::{BadRecord, Snapshot};
+use metes_core::txn::Compare;
 
 /// Why an owner could not be freed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,8 +101,9 @@ pub async fn release_as_read<K: Kv>(
     revision: i64,
     leases: Option<&mut CoolingLeases>,
 ) -> Result<Freed, FreeError> {
-    let free = Free { owner, guard: FreeGuard::AsRead(revision), caller: None, tombstone: None, former: &[] };
-    as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), leases).await)
+    as_judged_by_nobody(
+        carry_out(session, as_read(owner, revision), (FreeHints::default(), None), leases).await,
+    )
 }
 
 /// Frees a hold whose record still has this mod revision, if its time is over.
@@ -110,11 +112,20 @@ pub async fn release_as_read<K: Kv>(
 /// [`FreeError`]
 pub async fn end_hold<K: Kv>(
     session: Session<'_, K>,
-    owner: &Owner,
+    (network, address): (&NetworkName, Addr),
     revision: i64,
 ) -> Result<Freed, FreeError> {
-    let free = Free { owner, guard: FreeGuard::Over(revision), caller: None, tombstone: None, former: &[] };
+    let owner = Owner::of_hold(network, address);
+    let only_if = &[Compare::Create(session.keys.hold(network, address), 0)];
+    let free = Free { only_if, ..as_read(&owner, revision) };
     as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), None).await)
+}
+
+/// The free of a record that has this mod revision, whatever machine wrote it. It leaves no tombstone.
+#[must_use]
+pub fn as_read(owner: &Owner, revision: i64) -> Free<'_> {
+    let guard = FreeGuard::AsRead(revision);
+    Free { owner, guard, caller: None, tombstone: None, former: &[], only_if: &[] }
 }
 
 fn as_judged_by_nobody(freed: Result<(Freed, Left), NotFreed>) -> Result<Freed, FreeError> {

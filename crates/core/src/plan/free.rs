@@ -42,8 +42,6 @@ pub enum FreeGuard<'a> {
     },
     /// The record of this mod revision (a person's release, the reconciler).
     AsRead(i64),
-    /// The record of this mod revision of a hold, if its time is over (the reconciler).
-    Over(i64),
 }
 
 impl FreeGuard<'_> {
@@ -58,7 +56,7 @@ impl FreeGuard<'_> {
             FreeGuard::Unanswered { start, .. } => {
                 record.start.as_ref() == Some(start) && created == modified
             }
-            FreeGuard::AsRead(revision) | FreeGuard::Over(revision) => revision == modified,
+            FreeGuard::AsRead(revision) => revision == modified,
         }
     }
 }
@@ -68,7 +66,7 @@ impl FreeGuard<'_> {
 pub enum Freed {
     /// The owner held nothing.
     Nothing,
-    /// The owner's record may not be freed: a younger run wrote it, or answered with it.
+    /// The owner's record may not be freed: a younger run wrote it, or answered with it, or a condition is not met.
     Younger,
     /// This other machine wrote the owner's record.
     Elsewhere(String),
@@ -89,6 +87,8 @@ pub struct Free<'a> {
     pub tombstone: Option<&'a RunStart>,
     /// The owner under the names that its node had before. What it holds under one of them is freed, too.
     pub former: &'a [Owner],
+    /// Conditions of its own. While one of them is not met, the record stays.
+    pub only_if: &'a [Compare],
 }
 
 /// A free in one mode, with its decisions.
@@ -209,14 +209,10 @@ impl Change for Freeing<'_> {
         };
         let freed = Freeable { owner, record: &record, leases: self.leases.as_deref() };
         let mut planned = transaction(self.keys, seen, freed, self.tombstone(seen), fence, self.mode)?;
-        if let (Some(key), Ok(Planned { txn, .. })) = (self.hold_key(), &mut planned) {
-            match self.free.guard {
-                FreeGuard::Over(_) => {
-                    txn.compares.push(Compare::Create(key.clone(), 0));
-                    txn.otherwise.push(Op::Get(key));
-                }
-                _ => txn.then.push(Op::Delete(key)),
-            }
+        if let Ok(Planned { txn, .. }) = &mut planned {
+            txn.compares.extend_from_slice(self.free.only_if);
+            txn.otherwise.extend(self.conditions().map(Op::Get));
+            txn.then.extend(self.hold_key().map(Op::Delete));
         }
         Ok(self.commit(planned, Freed::Addresses(record.addresses.clone())))
     }
@@ -248,7 +244,12 @@ impl<'a> Freeing<'a> {
     fn base_keys(&self) -> Vec<Bytes> {
         let base = [self.keys.owner(self.free.owner), self.keys.tombstone(self.free.owner)];
         let former = self.free.former.iter().map(|owner| self.keys.owner(owner));
-        base.into_iter().chain(self.hold_key()).chain(former).collect()
+        base.into_iter().chain(self.hold_key()).chain(former).chain(self.conditions()).collect()
+    }
+
+    /// The keys that its own conditions look at.
+    fn conditions(&self) -> impl Iterator<Item = Bytes> {
+        self.free.only_if.iter().map(|compare| compare.key().clone())
     }
 
     /// The owner's record as read, if it is one that may be freed.
@@ -261,9 +262,8 @@ impl<'a> Freeing<'a> {
             return Ok(Err(Freed::Elsewhere(record.machine.clone())));
         }
         let is_meant = self.free.guard.admits(&record, entry.create_revision, entry.mod_revision);
-        let lasts = matches!(self.free.guard, FreeGuard::Over(_))
-            && self.hold_key().is_some_and(|key| seen.entry(&key).is_some());
-        Ok(if is_meant && !lasts { Ok(record) } else { Err(Freed::Younger) })
+        let may_end = self.free.only_if.iter().all(|compare| compare.is_met_by(seen.entry(compare.key())));
+        Ok(if is_meant && may_end { Ok(record) } else { Err(Freed::Younger) })
     }
 
     /// The owner's record under `key`, decoded once for each value.
@@ -278,12 +278,13 @@ impl<'a> Freeing<'a> {
         Ok(record)
     }
 
-    /// The key that exists as long as the time of the hold is not over, if this frees a hold.
+    /// The key that exists as long as the time of the hold is not over, if this frees a hold and may find that key.
     fn hold_key(&self) -> Option<Bytes> {
-        match self.free.owner.kind() {
-            OwnerKind::Aside(network, address) => Some(self.keys.hold(&network, address)),
-            OwnerKind::Container(_) | OwnerKind::Unknown => None,
-        }
+        let key = match self.free.owner.kind() {
+            OwnerKind::Aside(network, address) => self.keys.hold(&network, address),
+            OwnerKind::Container(_) | OwnerKind::Unknown => return None,
+        };
+        self.conditions().all(|condition| condition != key).then_some(key)
     }
 
     /// The start for the tombstone. Where this frees for a run of an earlier boot, a tombstone of the present boot is
@@ -294,7 +295,7 @@ impl<'a> Freeing<'a> {
             FreeGuard::UpTo { start, boot } | FreeGuard::Unanswered { start, boot } => {
                 start.boot != boot && standing.start.boot == boot
             }
-            FreeGuard::OlderThan(_) | FreeGuard::AsRead(_) | FreeGuard::Over(_) => false,
+            FreeGuard::OlderThan(_) | FreeGuard::AsRead(_) => false,
         };
         let standing = seen.record::<Tombstone>(&self.keys.tombstone(self.free.owner)).ok().flatten();
         self.free.tombstone.filter(|_| !standing.is_some_and(|standing| is_enough(&standing)))
@@ -550,6 +551,7 @@ mod tests {
             caller: None,
             tombstone: Some(&now),
             former: &[],
+            only_if: &[],
         };
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
@@ -586,7 +588,14 @@ mod tests {
         for (guard, (standing, is_put)) in
             guards.iter().flat_map(|guard| rows.iter().map(move |row| (*guard, row)))
         {
-            let free = Free { owner: &owner, guard, caller: None, tombstone: Some(&spooled), former: &[] };
+            let free = Free {
+                owner: &owner,
+                guard,
+                caller: None,
+                tombstone: Some(&spooled),
+                former: &[],
+                only_if: &[],
+            };
             let change = Freeing::new(free, &keys, Mode::Whole, None);
             let (mut store, mut seen) = (Memory::default(), Snapshot::default());
             if let Some(standing) = standing {
@@ -619,8 +628,14 @@ mod tests {
         [1, 2].into_iter().for_each(|bit| bits.set(bit));
         let page = keys.page(&network, Addr::from(own).page());
         store.put(page.clone(), bits.to_bytes());
-        let free =
-            Free { owner: &owner, guard: FreeGuard::AsRead(1), caller: None, tombstone: None, former: &[] };
+        let free = Free {
+            owner: &owner,
+            guard: FreeGuard::AsRead(1),
+            caller: None,
+            tombstone: None,
+            former: &[],
+            only_if: &[],
+        };
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
         for _ in 0..2 {

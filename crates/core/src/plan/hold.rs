@@ -205,6 +205,7 @@ mod tests {
     use crate::keys::LeaseId;
     use crate::memory::Memory;
     use crate::plan::free::{Free, FreeGuard, Freed, Freeing, Mode};
+    use crate::txn::Compare;
 
     struct World {
         keys: Keys,
@@ -248,12 +249,12 @@ mod tests {
             self.run(&mut Holding::new(request, &keys))
         }
 
-        fn end(&mut self, guard: fn(i64) -> FreeGuard<'static>) -> Freed {
+        fn end(&mut self, only_if: &[Compare]) -> Freed {
             let keys = self.keys.clone();
             let owner = Owner::of_hold(&NetworkName::default(), request("", None).address);
             let revision = self.store.get(&keys.owner(&owner)).map_or(0, |entry| entry.mod_revision);
-            let free =
-                Free { owner: &owner, guard: guard(revision), caller: None, tombstone: None, former: &[] };
+            let guard = FreeGuard::AsRead(revision);
+            let free = Free { owner: &owner, guard, caller: None, tombstone: None, former: &[], only_if };
             self.run(&mut Freeing::new(free, &keys, Mode::Whole, None)).expect("all of it decodes")
         }
 
@@ -277,9 +278,9 @@ mod tests {
         let page = world.store.get(expected[2].as_bytes()).map(|entry| entry.value.clone());
         let bits = crate::pool::Bits::from_bytes(&page.expect("a page")).expect("512 bytes");
         assert_eq!(bits.ones().collect::<Vec<_>>(), [5]);
-        assert!(matches!(world.end(FreeGuard::AsRead), Freed::Addresses(_)));
+        assert!(matches!(world.end(&[]), Freed::Addresses(_)));
         assert_eq!(world.store.keys(), [expected[0].clone(), expected[2].clone()]);
-        assert_eq!(world.end(FreeGuard::AsRead), Freed::Nothing);
+        assert_eq!(world.end(&[]), Freed::Nothing);
     }
 
     #[test]
@@ -301,18 +302,19 @@ mod tests {
     #[test]
     fn only_a_hold_whose_time_is_over_ends_or_is_replaced() {
         let mut world = World::new();
-        assert_eq!(world.hold(&request("a", Some(60))), Ok(HoldMade::New));
-        assert_eq!(world.end(FreeGuard::Over), Freed::Younger);
         let lasts = Holding::new(&request("a", None), &world.keys).lasts();
+        let is_over = &[Compare::Create(lasts.clone(), 0)];
+        assert_eq!(world.hold(&request("a", Some(60))), Ok(HoldMade::New));
+        assert_eq!(world.end(is_over), Freed::Younger);
         let gone = crate::txn::Op::Delete(lasts);
         let lease_ends = crate::txn::Txn { then: vec![gone], ..crate::txn::Txn::default() };
         world.store.apply(&lease_ends);
         assert_eq!(world.hold(&request("b", Some(60))), Ok(HoldMade::New), "another note may follow");
         world.store.apply(&lease_ends);
-        assert!(matches!(world.end(FreeGuard::Over), Freed::Addresses(_)));
+        assert!(matches!(world.end(is_over), Freed::Addresses(_)));
         // Somebody who removes it need not wait for its time.
         assert_eq!(world.hold(&request("a", Some(60))), Ok(HoldMade::New));
-        assert!(matches!(world.end(FreeGuard::AsRead), Freed::Addresses(_)));
+        assert!(matches!(world.end(&[]), Freed::Addresses(_)));
         assert!(!world.lasts());
     }
 
