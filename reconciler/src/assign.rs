@@ -16,6 +16,7 @@ use metes_core::line::Line;
 use metes_core::meta;
 use metes_core::plan::change::{Change, Commit, Step};
 use metes_core::plan::free;
+use metes_core::plan::given;
 use metes_core::pool::{
     Addr, Held, Labels, Meta, NetworkName, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone,
     VERSION,
@@ -304,9 +305,7 @@ impl Assignment {
         let mut base = vec![own, keys.tombstone(&self.owner)];
         let mut of_addresses = BTreeSet::new();
         for (network, address) in self.reserved() {
-            of_addresses.insert(keys.ip(network, address));
-            of_addresses.insert(keys.cooling(network, address));
-            of_addresses.insert(keys.page(network, address.page()));
+            of_addresses.extend(given::reads(keys, network, address));
             of_addresses.extend(self.index_key(keys, network));
         }
         base.extend(of_addresses);
@@ -429,42 +428,17 @@ impl Assignment {
         Ok(Standing::InTheWay(Why::Holder { owner, record, revision }))
     }
 
-    /// True if the cooling keys of its addresses were read no earlier than their reservations. A free may come in
-    /// between.
-    /// between.
-    fn knows_cooling(&self, keys: &Keys, snapshot: &Snapshot) -> bool {
-        self.reserved().all(|(network, address)| {
-            let read_at = snapshot.read_at(&keys.ip(network, address));
-            snapshot.knows_since(&keys.cooling(network, address), read_at)
-        })
+    fn is_read(&self, keys: &Keys, snapshot: &Snapshot) -> bool {
+        self.reserved().all(|(network, address)| given::is_read(keys, snapshot, network, address))
     }
 
-    /// A free address must still be free, and a held address must still have the same holder.
-    fn reserve(
-        &self,
-        keys: &Keys,
-        snapshot: &Snapshot,
-        made: &[Held],
-        builder: &mut Builder<'_>,
-        changes: &mut BitChanges,
-    ) {
+    fn reserve(&self, keys: &Keys, made: &[Held], builder: &mut Builder<'_>, changes: &mut BitChanges) {
         let reservation =
             Reservation::new(self.owner.clone(), self.labels.clone(), self.created_at.clone()).encode();
         for held in made {
             let Some(network) = &held.network else { continue };
-            let address = Addr::from(held.address);
-            let key = keys.ip(network, address);
-            match snapshot.entry(&key) {
-                None => builder.absent(key.clone()),
-                Some(_) => builder.unchanged(key.clone()),
-            }
-            builder.put(key, reservation.clone());
-            // It is in use, so it rests no longer.
-            let cooling = keys.cooling(network, address);
-            if snapshot.entry(&cooling).is_some() {
-                builder.delete(cooling);
-            }
-            changes.set(network, address);
+            let place = (network, Addr::from(held.address));
+            given::reserve(keys, place, reservation.clone(), builder, changes);
         }
     }
 
@@ -638,7 +612,7 @@ impl<'a> Assignments<'a> {
         all: Vec<Making>,
     ) -> Result<Step<Together>, AssignError> {
         let keys = self.keys;
-        if !self.all.iter().all(|assignment| assignment.knows_cooling(keys, snapshot)) {
+        if !self.all.iter().all(|assignment| assignment.is_read(keys, snapshot)) {
             return Ok(Step::read(self.base_keys()));
         }
         let mut builder = Builder::new("assign", snapshot);
@@ -653,7 +627,7 @@ impl<'a> Assignments<'a> {
         for (assignment, making) in self.all.iter().zip(&all) {
             if !making.made.is_empty() {
                 builder.unchanged(keys.tombstone(&assignment.owner));
-                assignment.reserve(keys, snapshot, &making.made, &mut builder, &mut changes);
+                assignment.reserve(keys, &making.made, &mut builder, &mut changes);
                 assignment.put_owner(keys, making, &mut builder);
             }
             unread.extend(assignment.put_index(keys, snapshot, making, &freed, &mut builder)?);

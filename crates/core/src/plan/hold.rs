@@ -5,6 +5,7 @@
 //! them, so a copy of the commit that arrives late does nothing.
 
 use super::change::{Change, Commit, Step};
+use super::given;
 use crate::builder::{self, BitChanges, Builder};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, Scope};
@@ -93,11 +94,6 @@ impl<'a> Holding<'a> {
         self.keys.page(&self.request.network, self.request.address.page())
     }
 
-    /// The key that exists if the address is cooling.
-    fn cooling(&self) -> Bytes {
-        self.keys.cooling(&self.request.network, self.request.address)
-    }
-
     /// The key that exists as long as its time is not over.
     fn lasts(&self) -> Bytes {
         self.keys.hold(&self.request.network, self.request.address)
@@ -144,7 +140,10 @@ impl Change for Holding<'_> {
     }
 
     fn reads(&self, _seen: &Snapshot) -> Vec<Bytes> {
-        vec![self.keys.meta(), self.proof(), self.ip(), self.page(), self.lasts(), self.cooling()]
+        let HoldRequest { network, address, .. } = self.request;
+        let mut reads = vec![self.keys.meta(), self.proof(), self.lasts()];
+        reads.extend(given::reads(self.keys, network, *address));
+        reads
     }
 
     fn proof(&self) -> Bytes {
@@ -152,10 +151,10 @@ impl Change for Holding<'_> {
     }
 
     fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<HoldMade>, HoldRefused> {
+        let HoldRequest { network, address, hold, created_at, first_meta } = self.request;
         let reads = self.reads(seen);
-        // A free that came between two reads may have let the address cool.
-        let is_read = reads.iter().all(|key| seen.knows(key));
-        if !is_read || !seen.knows_since(&self.cooling(), seen.read_at(&self.ip())) {
+        let are_read = reads.iter().all(|key| seen.knows(key));
+        if !are_read || !given::is_read(self.keys, seen, network, *address) {
             return Ok(Step::read(reads));
         }
         match (seen.record::<Meta>(&self.keys.meta())?, meta::emptiness(self.keys, seen)) {
@@ -168,29 +167,19 @@ impl Change for Holding<'_> {
         if made == HoldMade::Stands {
             return Ok(Step::Done(made));
         }
-        let HoldRequest { network, address, hold, created_at, first_meta } = self.request;
         let mut builder = Builder::new("hold", seen);
         meta::rely_on(self.keys, seen, first_meta, &mut builder);
         builder.unchanged(self.proof());
-        match seen.entry(&self.ip()) {
-            None => builder.absent(self.ip()),
-            Some(_) => builder.unchanged(self.ip()),
-        }
         // Whoever prolongs a hold writes its record too, so the key of its time need not be compared.
         builder.put(self.proof(), OwnerRecord::of_hold(network, *address, hold.clone()).encode());
-        let reservation = Reservation::of_hold(network, *address, hold.clone(), created_at.clone());
-        builder.put(self.ip(), reservation.encode());
         match (hold.seconds.and(fence.lease()), seen.entry(&self.lasts())) {
             (Some(lease), _) => builder.put_on(self.lasts(), Vec::new(), lease),
             (None, Some(_)) => builder.delete(self.lasts()),
             (None, None) => {}
         }
-        // What is set aside rests in any case.
-        if seen.entry(&self.cooling()).is_some() {
-            builder.delete(self.cooling());
-        }
         let mut changes = BitChanges::default();
-        changes.set(network, *address);
+        let reservation = Reservation::of_hold(network, *address, hold.clone(), created_at.clone()).encode();
+        given::reserve(self.keys, (network, *address), reservation, &mut builder, &mut changes);
         changes.plan(self.keys, &mut builder);
         match builder.planned() {
             Ok(planned) => Ok(Step::Commit(Commit::new(planned, Some(made), self.proof()))),
