@@ -427,10 +427,15 @@ fn empty(pair: &mut Pair) {
 }
 
 /// Writes that are on their way when the space runs out are applied and refused at once. They must be on their way in
-/// the moment in which etcd writes to its file, so it is tried until some are.
+/// the moment in which etcd writes to its file, so it is tried until some are: on a busy machine that takes long.
 #[test]
 fn what_is_applied_without_space_is_told_as_by_etcd() {
-    assert!((0..20).any(|_| applied_late() > 0), "no write was applied and refused");
+    assert!((0..200).any(|_| applied_late() > 0), "no write was applied and refused");
+}
+
+/// True if etcd's answer is the model's. An answer that did not come in time stays unknown.
+fn is_told<T: PartialEq>(model: &Result<T, Failure>, answer: &Result<T, Failure>) -> bool {
+    model == answer || matches!(answer, Err(Failure::Unknown(_)))
 }
 
 /// The number of writes that were applied and refused.
@@ -466,8 +471,7 @@ fn applied_late() -> usize {
             late += 1;
         }
         let model = pair.model.txn(&txns[*number]);
-        // The answer that did not come in time stays unknown.
-        assert!(model == *answer || matches!(answer, Err(Failure::Unknown(_))), "{answer:?}, not {model:?}");
+        assert!(is_told(&model, answer), "{answer:?}, not {model:?}");
     }
 
     for (lease, answer) in leases.iter().zip(&grants) {
@@ -477,7 +481,7 @@ fn applied_late() -> usize {
             _ => pair.model.set_space_noticed_late(),
         }
         let model = pair.model.grant(*lease, LONG);
-        assert!(model == *answer || matches!(answer, Err(Failure::Unknown(_))), "{answer:?}, not {model:?}");
+        assert!(is_told(&model, answer), "{answer:?}, not {model:?}");
         pair.lease_age(*lease, LONG);
     }
 
@@ -487,7 +491,8 @@ fn applied_late() -> usize {
         pair.compare_alarms();
     }
     for number in (0..txns.len()).filter(|number| !done.contains(number)) {
-        assert_eq!(pair.model.txn(&txns[number]), answers[number]);
+        let (model, answer) = (pair.model.txn(&txns[number]), &answers[number]);
+        assert!(is_told(&model, answer), "{answer:?}, not {model:?}");
     }
     pair.compare_changes();
     pair.txn(&names).expect("all is read");
