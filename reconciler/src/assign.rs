@@ -669,10 +669,7 @@ impl<'a> Assignments<'a> {
         let is_indexed = |held: &Held| {
             assignments().any(|(assignment, making)| {
                 assignment.shares_index(owner, record)
-                    && held
-                        .network
-                        .as_ref()
-                        .is_some_and(|one| assignment.indexed(making, freed).contains(one))
+                    && network_of(held).is_some_and(|one| assignment.indexed(making, freed).contains(one))
             })
         };
         let mut unindexed = record.clone();

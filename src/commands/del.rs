@@ -40,12 +40,10 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         return spool(run, owner, pod_uid, (&failure, failure.remedy()));
     }
     let free = Free {
-        owner,
-        guard: FreeGuard::OlderThan(&run.start),
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
         former: &former,
-        only_if: &[],
+        ..Free::of(owner, FreeGuard::OlderThan(&run.start))
     };
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
     let recall = run.recalling(mark.as_ref().map(|mark| mark.seen.clone()));

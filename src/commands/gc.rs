@@ -9,6 +9,7 @@ use metes_config::cni::request::Attachment;
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, prefix_end};
 use metes_core::limits;
+use metes_core::plan::free::{Free, FreeGuard};
 use metes_core::pool::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, List, Op, Txn};
@@ -119,7 +120,7 @@ async fn free<K: Kv>(
 ) -> Result<(), Error> {
     run.must_go_on()?;
     // The attachment ended long ago, so no ADD of this owner is under way, and no tombstone is needed.
-    let free = release::as_read(owner, mod_revision);
+    let free = Free::of(owner, FreeGuard::AsRead(mod_revision));
     let recall = || run.known();
     let witness = run.witness(&recall, WitnessRun::FreesInSound);
     let hints = FreeHints::default();

@@ -244,7 +244,7 @@ impl<'a, K: Kv> Run<'a, K> {
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
         // An ADD that nobody has heard of had the name that is spooled.
         let former = if *unanswered { Vec::new() } else { self.node.names().former_owners(owner) };
-        let free = Free { owner, guard, caller, tombstone, former: &former, only_if: &[] };
+        let free = Free { caller, tombstone, former: &former, ..Free::of(owner, guard) };
         // What nobody heard of does not cool.
         let (hints, mut leases) = (release::FreeHints::default(), CoolingLeases::default());
         let leases = (!unanswered).then_some(&mut leases);

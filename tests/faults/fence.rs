@@ -498,9 +498,7 @@ impl World {
     /// The same; returns all that it leaves.
     async fn freed(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Left {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
-        let guard = FreeGuard::OlderThan(&start);
-        let free =
-            Free { owner: &owner, guard, caller: None, tombstone: Some(&start), former: &[], only_if: &[] };
+        let free = Free { tombstone: Some(&start), ..Free::of(&owner, FreeGuard::OlderThan(&start)) };
         let session = Session { kv, keys: &self.keys, until: Instant::now() + PATIENCE };
         let (freed, left) = release::carry_out(session, free, (hints, None), None).await.expect("it frees");
         assert!(matches!(freed, Freed::Addresses(_)), "{freed:?}");

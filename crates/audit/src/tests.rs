@@ -347,14 +347,10 @@ impl Model {
     }
 
     fn holds(tree: &BTreeMap<Bytes, Entry>, compare: &Compare) -> bool {
-        match compare {
-            Compare::Create(key, at) => tree.get(key).map_or(0, |entry| entry.create_revision) == *at,
-            Compare::Mod(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) == *at,
-            Compare::NotOlder(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) >= *at,
-            Compare::Older(key, at) => tree.get(key).map_or(0, |entry| entry.mod_revision) < *at,
-            Compare::Value(key, value) => tree.get(key).is_some_and(|entry| entry.value == *value),
-            Compare::Empty(prefix) => !tree.keys().any(|key| key.starts_with(prefix)),
-        }
+        compare.is_met_by(match compare {
+            Compare::Empty(prefix) => tree.values().find(|entry| entry.key.starts_with(prefix)),
+            of_one_key => tree.get(of_one_key.key()),
+        })
     }
 
     fn apply(tree: &mut BTreeMap<Bytes, Entry>, op: &Op, revision: i64) -> Found {

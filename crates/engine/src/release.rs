@@ -101,9 +101,8 @@ pub async fn release_as_read<K: Kv>(
     revision: i64,
     leases: Option<&mut CoolingLeases>,
 ) -> Result<Freed, FreeError> {
-    as_judged_by_nobody(
-        carry_out(session, as_read(owner, revision), (FreeHints::default(), None), leases).await,
-    )
+    let free = Free::of(owner, FreeGuard::AsRead(revision));
+    as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), leases).await)
 }
 
 /// Frees a hold whose record still has this mod revision, if its time is over.
@@ -117,15 +116,8 @@ pub async fn end_hold<K: Kv>(
 ) -> Result<Freed, FreeError> {
     let owner = Owner::of_hold(network, address);
     let only_if = &[Compare::Create(session.keys.hold(network, address), 0)];
-    let free = Free { only_if, ..as_read(&owner, revision) };
+    let free = Free { only_if, ..Free::of(&owner, FreeGuard::AsRead(revision)) };
     as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), None).await)
-}
-
-/// The free of a record that has this mod revision, whatever machine wrote it. It leaves no tombstone.
-#[must_use]
-pub fn as_read(owner: &Owner, revision: i64) -> Free<'_> {
-    let guard = FreeGuard::AsRead(revision);
-    Free { owner, guard, caller: None, tombstone: None, former: &[], only_if: &[] }
 }
 
 fn as_judged_by_nobody(freed: Result<(Freed, Left), NotFreed>) -> Result<Freed, FreeError> {

@@ -91,6 +91,15 @@ pub struct Free<'a> {
     pub only_if: &'a [Compare],
 }
 
+impl<'a> Free<'a> {
+    /// The free of what this owner holds, by the record alone: from any machine, under this name only, and without a
+    /// tombstone.
+    #[must_use]
+    pub fn of(owner: &'a Owner, guard: FreeGuard<'a>) -> Self {
+        Self { owner, guard, caller: None, tombstone: None, former: &[], only_if: &[] }
+    }
+}
+
 /// A free in one mode, with its decisions.
 pub struct Freeing<'a> {
     free: Free<'a>,
@@ -545,14 +554,7 @@ mod tests {
         let record = OwnerRecord::new(Vec::new(), Some(start(11)), "-".into(), Labels::default());
         store.put(keys.owner(&owner), record.encode());
         let now = start(10);
-        let free = Free {
-            owner: &owner,
-            guard: FreeGuard::OlderThan(&now),
-            caller: None,
-            tombstone: Some(&now),
-            former: &[],
-            only_if: &[],
-        };
+        let free = Free { tombstone: Some(&now), ..Free::of(&owner, FreeGuard::OlderThan(&now)) };
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
         store.read(&change.reads(&seen), &mut seen);
@@ -588,14 +590,7 @@ mod tests {
         for (guard, (standing, is_put)) in
             guards.iter().flat_map(|guard| rows.iter().map(move |row| (*guard, row)))
         {
-            let free = Free {
-                owner: &owner,
-                guard,
-                caller: None,
-                tombstone: Some(&spooled),
-                former: &[],
-                only_if: &[],
-            };
+            let free = Free { tombstone: Some(&spooled), ..Free::of(&owner, guard) };
             let change = Freeing::new(free, &keys, Mode::Whole, None);
             let (mut store, mut seen) = (Memory::default(), Snapshot::default());
             if let Some(standing) = standing {
@@ -628,14 +623,7 @@ mod tests {
         [1, 2].into_iter().for_each(|bit| bits.set(bit));
         let page = keys.page(&network, Addr::from(own).page());
         store.put(page.clone(), bits.to_bytes());
-        let free = Free {
-            owner: &owner,
-            guard: FreeGuard::AsRead(1),
-            caller: None,
-            tombstone: None,
-            former: &[],
-            only_if: &[],
-        };
+        let free = Free::of(&owner, FreeGuard::AsRead(1));
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
         for _ in 0..2 {

@@ -6,21 +6,22 @@ use crate::keys::{Bytes, Keys};
 use crate::pool::{Addr, NetworkName};
 use crate::snapshot::Snapshot;
 
-/// The keys that the reservation relies on: the address, if it cools, and its page.
+/// The keys to read before an address is reserved: its reservation, its cooling key and its page.
 #[must_use]
 pub fn reads(keys: &Keys, network: &NetworkName, address: Addr) -> [Bytes; 3] {
     [keys.ip(network, address), keys.cooling(network, address), keys.page(network, address.page())]
 }
 
-/// True if the key that says whether it cools was read no earlier than its reservation. A free that comes between two
-/// reads may let it cool.
+/// True if the cooling key was read no earlier than the reservation. A free that comes between two reads may let the
+/// address cool.
 #[must_use]
 pub fn is_read(keys: &Keys, seen: &Snapshot, network: &NetworkName, address: Addr) -> bool {
     let read_at = seen.read_at(&keys.ip(network, address));
     seen.knows(&keys.ip(network, address)) && seen.knows_since(&keys.cooling(network, address), read_at)
 }
 
-/// Writes its reservation, if it is as it was read, and its bit. It is in use now, so it rests no longer.
+/// Writes the address's reservation, if that is as it was read, and sets its bit. It is in use now, so it does not cool
+/// any more.
 pub fn reserve(
     keys: &Keys,
     (network, address): (&NetworkName, Addr),

@@ -242,8 +242,7 @@ mod tests {
             let keys = self.keys.clone();
             let owner = Owner::of_hold(&NetworkName::default(), request("", None).address);
             let revision = self.store.get(&keys.owner(&owner)).map_or(0, |entry| entry.mod_revision);
-            let guard = FreeGuard::AsRead(revision);
-            let free = Free { owner: &owner, guard, caller: None, tombstone: None, former: &[], only_if };
+            let free = Free { only_if, ..Free::of(&owner, FreeGuard::AsRead(revision)) };
             self.run(&mut Freeing::new(free, &keys, Mode::Whole, None)).expect("all of it decodes")
         }
 
