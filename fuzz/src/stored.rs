@@ -3,8 +3,8 @@
 use metes_core::keys::{Key, Keys, PodInterface, Scope};
 use metes_core::pool::{
     AskedRanges, Bits, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NetworkName,
-    NodeRecord, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record, Reservation, SeenNode, Sighting,
-    Tombstone, VERSION,
+    NodeRecord, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record, Reservation, SeatRecord, SeenNode,
+    Sighting, Tombstone, VERSION,
 };
 use serde_json::Value;
 
@@ -28,6 +28,7 @@ pub(super) fn stored(data: &[u8]) {
     check_record::<Meta>(data);
     check_record::<Cooling>(data);
     check_record::<AskedRanges>(data);
+    check_record::<SeatRecord>(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(name) = NetworkName::stored(text) {
         assert_eq!(name.as_str(), text);
@@ -54,6 +55,7 @@ fn check_key(bytes: &[u8]) {
         Key::Pod(PodInterface { cluster, uid, ifname, network }) => {
             keys.pod(cluster.as_ref(), uid, ifname, network)
         }
+        Key::Seat(seat) => keys.seat(seat),
         Key::Tombstone(owner) => keys.tombstone(owner),
         Key::Ticket(scope, id) => keys.ticket(scope, *id),
         Key::Tail(scope) => keys.tail(scope),

@@ -152,7 +152,7 @@ impl Truth {
         let Some(record) = &holder.record else { return Err(Keep::Undecodable) };
         match holder.owner.kind() {
             OwnerKind::Container(_) => {}
-            OwnerKind::Aside(..) | OwnerKind::Unknown => return Err(Keep::SetAside),
+            OwnerKind::Aside(..) | OwnerKind::Subject(_) | OwnerKind::Unknown => return Err(Keep::SetAside),
         }
         match record.stamp {
             Stamp::Other => return Err(Keep::OtherCluster),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use metes_core::keys::{Bytes, Key, Keys};
 use metes_core::plan::free;
-use metes_core::pool::{ClusterName, Owner, OwnerRecord, Pod, Record};
+use metes_core::pool::{ClusterName, Held, Owner, OwnerRecord, Pod, Record};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
@@ -65,7 +65,8 @@ impl Census {
             None if stamp == Stamp::Ours => format!("{namespace}/{name}"),
             None => return,
         };
-        record.reserved().for_each(|(_, address)| self.held.see(address, &pod));
+        let addresses = record.addresses.iter().filter_map(Held::in_network);
+        addresses.for_each(|(_, address)| self.held.see(address, &pod));
     }
 
     fn boot(&mut self, id: &str) -> Rc<str> {

@@ -25,6 +25,7 @@ impl Holder {
                 ContainerKind::Runtime | ContainerKind::Adopted | ContainerKind::Imported,
             )
             | OwnerKind::Aside(..)
+            | OwnerKind::Subject(_)
             | OwnerKind::Unknown => false,
         }
     }

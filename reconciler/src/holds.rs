@@ -55,7 +55,7 @@ pub(crate) async fn end_holds<K: Kv, A>(
     for (owner, revision) in timed {
         let (network, address) = match owner.kind() {
             OwnerKind::Aside(network, address) => (network, address),
-            OwnerKind::Container(_) | OwnerKind::Unknown => continue,
+            OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => continue,
         };
         if doubtful.contains(&network) || lasting.contains(&session.keys.hold(&network, address)) {
             continue;

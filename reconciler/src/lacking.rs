@@ -14,7 +14,7 @@ use futures_util::stream::{self, StreamExt};
 use metes_core::keys::{Key, NetworkAddress};
 use metes_core::limits;
 use metes_core::meta;
-use metes_core::pool::{Addr, Lacking, NetworkName, OwnerKind, Record, Reservation};
+use metes_core::pool::{Addr, Lacking, NetworkName, OwnerKind, Record, Reservation, Subject};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
@@ -139,6 +139,9 @@ impl<K: Kv, A: Api> Look<'_, K, A> {
         let holder = &reservation.labels.pod;
         match reservation.owner.kind() {
             OwnerKind::Aside(..) => return true,
+            OwnerKind::Subject(Subject { namespace, name }) => {
+                return format!("{namespace}/{name}") != pod.full_name();
+            }
             OwnerKind::Container(_) | OwnerKind::Unknown => {}
         }
         match &holder.uid {

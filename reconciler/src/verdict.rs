@@ -138,7 +138,7 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     let record = holder.record.as_ref().ok_or(Keep::Undecodable)?;
     match holder.owner.kind() {
         OwnerKind::Container(_) => {}
-        OwnerKind::Aside(..) | OwnerKind::Unknown => return Err(Keep::SetAside),
+        OwnerKind::Aside(..) | OwnerKind::Subject(_) | OwnerKind::Unknown => return Err(Keep::SetAside),
     }
     match record.stamp {
         Stamp::Ours => {}

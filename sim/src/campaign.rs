@@ -78,7 +78,7 @@ impl Sum {
 /// The kind of world that a seed has, unless a kind is given.
 #[must_use]
 pub fn theme_of(seed: u64) -> Theme {
-    match seed % 16 {
+    match seed % 17 {
         1 => Theme::Narrow,
         2 => Theme::Twins,
         3 => Theme::Crowd,
@@ -95,6 +95,7 @@ pub fn theme_of(seed: u64) -> Theme {
         13 => Theme::Rogue,
         14 => Theme::Holds,
         15 => Theme::Restored,
+        16 => Theme::Sticky,
         _ => Theme::Mixed,
     }
 }
@@ -230,6 +231,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
     match (guard.step, guard.kind, guard.class) {
         ("identity", ..) => &[Theme::Rogue],
         ("hold", ..) | (_, _, "hold") => &[Theme::Holds],
+        (_, _, "subject" | "seat") => &[Theme::Sticky],
         (_, Kind::Identity, "store") => &[Theme::Emptied],
         (_, Kind::Identity, _) => &[Theme::Twins],
         (_, Kind::Empty, _) => &[Theme::First],

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use metes_core::keys::{Key, Keys};
+use metes_core::pool::OwnerKind;
 use metes_core::txn::{Compare, Op, Txn};
 
 use crate::store::with_nested;
@@ -161,7 +162,11 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Ip(..)) => "ip",
         Ok(Key::Cooling(..)) => "cooling",
         Ok(Key::Cursor(..)) => "cursor",
-        Ok(Key::Owner(_)) => "owner",
+        Ok(Key::Owner(owner)) => match owner.kind() {
+            OwnerKind::Subject(_) => "subject",
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => "owner",
+        },
+        Ok(Key::Seat(_)) => "seat",
         Ok(Key::Pod(_)) => "pod",
         Ok(Key::Tombstone(_)) => "tombstone",
         Ok(Key::Ticket(..)) => "ticket",

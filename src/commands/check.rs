@@ -7,33 +7,34 @@ use ipnetwork::IpNetwork;
 use super::Run;
 use crate::commands::errors::OrCni;
 use metes_config::cni::error::{Code, Error};
+use metes_config::command::CheckConfig;
 use metes_core::keys::Bytes;
 use metes_core::limits;
 use metes_core::plan::allot::OtherMachine;
-use metes_core::pool::{Addr, Caller, ContainerId, Held, Owner, OwnerRecord, PodUid, RangeSet, Reservation};
+use metes_core::pool::{
+    Addr, Caller, ContainerId, Held, Owner, OwnerRecord, RangeSet, Reservation, Seat, SeatRecord,
+};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::Kv;
 
 /// Succeeds if the owner's record and all its reservations exist and name it, and if every address of the previous
-/// result that lies in a range of the configuration is among them. `uid` is the pod's, if it is known: if the record is
-/// missing, what was adopted for the pod counts.
+/// result that lies in a range of the configuration is among them. Where the owner uses a hold, its seat must name it,
+/// and the reservations the hold. If the record is missing, what was adopted for the pod counts, if its UID is known.
 ///
 /// # Errors
 /// Code 102 if a record contradicts another, 7 if an address is not this owner's, and those of
 /// the store.
-pub async fn check<K: Kv>(
-    run: &Run<'_, K>,
-    owner: &Owner,
-    uid: Option<&PodUid>,
-    sets: &[RangeSet],
-    previous: &[IpAddr],
-) -> Result<(), Error> {
+pub async fn check<K: Kv>(run: &Run<'_, K>, config: &CheckConfig) -> Result<(), Error> {
+    let CheckConfig { attachment, pod_uid, hold, sets, previous } = config;
+    let (owner, uid) = (&run.owner(attachment), pod_uid.as_ref());
     let mut snapshot = Snapshot::default();
     let adopted = uid.map(|uid| Owner { container_id: ContainerId::adopted(uid), ..owner.clone() });
     let candidates: Vec<&Owner> = [owner].into_iter().chain(&adopted).collect();
     let known = run.known();
     // The record most likely names these reservations, so they are read with it.
-    let likely = [run.judged_by(known.as_ref()), likely_reservations(run, sets, previous)].concat();
+    let seat = hold.iter().map(|hold| run.session.keys.seat(&Seat { hold: hold.clone(), n: Seat::FIRST }));
+    let likely = [run.judged_by(known.as_ref()), likely_reservations(run, sets, previous), seat.collect()];
+    let likely = likely.concat();
     let found = first_record(run, &candidates, likely, &mut snapshot).await?;
     let suspect = run.suspicion(known.clone(), &mut snapshot).await;
     let Some((holder, record)) = found else {
@@ -54,6 +55,7 @@ pub async fn check<K: Kv>(
             .with_details("give each machine a node_name of its own in its host file"));
     }
     check_reservations(run, holder, &record, &mut snapshot).await?;
+    check_seat(run, holder, &record, &snapshot)?;
     let is_held = |ip: &IpAddr| record.addresses.iter().any(|held| held.address == *ip);
     // Of a pool only what was given is known: another address of the same prefix is not this interface's.
     let is_beside = |ip: &IpAddr, held: &Held| {
@@ -117,23 +119,40 @@ async fn check_reservations<K: Kv>(
     snapshot: &mut Snapshot,
 ) -> Result<(), Error> {
     let key_of = |held: &Held| {
-        held.network
-            .as_ref()
-            .map(|network| (run.session.keys.ip(network, Addr::from(held.address)), held.address))
+        let (network, address) = held.in_network()?;
+        Some((run.session.keys.ip(network, address), held.address))
     };
     let expected: Vec<(Bytes, IpAddr)> = record.addresses.iter().filter_map(key_of).collect();
-    let unknown = |(key, _): &(Bytes, IpAddr)| (!snapshot.knows(key)).then(|| key.clone());
-    let keys: Vec<Bytes> = expected.iter().filter_map(unknown).collect();
+    let seat = record.seat.as_ref().map(|seat| run.session.keys.seat(seat));
+    let all = expected.iter().map(|(key, _)| key).chain(&seat);
+    let keys: Vec<Bytes> = all.filter(|key| !snapshot.knows(key)).cloned().collect();
     run.session.read(&keys, snapshot).await.or_cni()?;
+    let reserved_for = record.seat.as_ref().map_or(owner, |seat| &seat.hold);
     for (key, address) in expected {
         let holder = snapshot.record::<Reservation>(&key).or_cni()?.map(|reservation| reservation.owner);
-        if holder.as_ref() == Some(owner) {
+        if holder.as_ref() == Some(reserved_for) {
             continue;
         }
-        let by = holder
-            .map_or_else(|| "nobody".to_owned(), |o| format!("container {} on {}", o.container_id, o.node));
+        let by = holder.map_or_else(|| "nobody".to_owned(), |holder| holder.to_string());
         let text = format!("{address} of container {} is reserved by {by}", owner.container_id);
         return Err(Error::new(Code::StoredState, text).with_details("run `metes check`"));
     }
     Ok(())
+}
+
+/// The seat that a record names must name the owner. It was read with the reservations.
+fn check_seat<K: Kv>(
+    run: &Run<'_, K>,
+    owner: &Owner,
+    record: &OwnerRecord,
+    snapshot: &Snapshot,
+) -> Result<(), Error> {
+    let Some(seat) = &record.seat else { return Ok(()) };
+    let user = snapshot.record::<SeatRecord>(&run.session.keys.seat(seat)).or_cni()?.map(|seat| seat.user);
+    if user.as_ref() == Some(owner) {
+        return Ok(());
+    }
+    let user = user.map_or_else(|| "nobody".to_owned(), |user| user.to_string());
+    let text = format!("{} of container {} is used by {user}", seat.hold, owner.container_id);
+    Err(Error::new(Code::StoredState, text).with_details("run `metes check`"))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metes_config::cni::error::{Code, Error};
 use metes_config::keys;
 use metes_core::meta::OutOfService;
-use metes_core::plan::allot::Refused;
+use metes_core::plan::allot::{Refused, Seated};
 use metes_core::plan::pools::PoolRefused;
 use metes_core::pool::choose::Refusal;
 use metes_core::pool::range::Standing;
@@ -111,6 +111,16 @@ impl ToCni for Refused {
             )
             .with_details("DEL first, or repeat the ADD with the configuration that it was made with"),
             Refused::Pool(why) => pool(why),
+            Refused::Seated(seated) => in_use(*seated),
+            Refused::HoldUnfit(hold, held) => Error::new(
+                Code::InvalidConfig,
+                format!("{hold} has {}, and the configuration asks for something else", list(&held)),
+            )
+            .with_details(format!(
+                "its addresses stay until the hold ends: metes hold --remove {} ends it, and the next pod of that \
+                 name gets new ones",
+                words(&held)
+            )),
             Refused::Address(address, network, why) => Error::new(
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} {}", because(why)),
@@ -136,6 +146,20 @@ impl ToCni for Refused {
     }
 }
 
+/// A container uses the addresses of the pod's name.
+fn in_use(Seated { hold, user, pod, taken_at }: Seated) -> Error {
+    let uid = pod.uid.map_or(String::new(), |uid| format!(", pod UID {uid}"));
+    let (node, container) = (&user.node, &user.container_id);
+    Error::new(
+        Code::TryAgain,
+        format!("{hold} is in use since {taken_at} by container {container} on node {node}{uid}"),
+    )
+    .with_details(format!(
+        "the runtime asks again, and gets it when that container is gone; if its DEL never comes: \
+         metes release --container {container}"
+    ))
+}
+
 fn pool(why: PoolRefused) -> Error {
     match why {
         PoolRefused::Missing(name) => no_such_pool(&name, &[]),
@@ -156,6 +180,13 @@ fn pool(why: PoolRefused) -> Error {
             Error::new(Code::InvalidConfig, format!("pool {name} is not for {fact}"))
                 .with_details("`allow` of the pool says who may use it: `metes pool show` prints it")
         }
+        PoolRefused::NotSticky(name) => Error::new(
+            Code::InvalidConfig,
+            format!(
+                "`ipam.sticky` asks for addresses that outlive the pod, and pool {name} does not say `keep`"
+            ),
+        )
+        .with_details("`keep` of a pool says for how long they stay unused; its operator decides that"),
         PoolRefused::Closed { .. } => Error::new(Code::NoFreeAddress, "no range of the pool is open"),
         PoolRefused::Outside(address) => Error::new(
             Code::AddressNotAvailable,
@@ -295,6 +326,11 @@ fn because(why: Refusal) -> &'static str {
         Refusal::Standing(Standing::OutsideSubnet) => "is outside every range",
         Refusal::Standing(Standing::Assignable) => "cannot be had",
     }
+}
+
+/// The addresses as arguments of a command.
+fn words(held: &[Held]) -> String {
+    held.iter().map(|held| held.address.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 fn list(held: &[Held]) -> String {

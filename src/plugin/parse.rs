@@ -42,7 +42,8 @@ pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error>
         }
         Verb::Check => {
             let settings = settings()?;
-            (settings, StoreCommand::Check(CheckConfig::parse(request)?), Vec::new())
+            let check = CheckConfig::parse(request, &settings)?;
+            (settings, StoreCommand::Check(check), Vec::new())
         }
         Verb::Gc => {
             let settings = settings()?;

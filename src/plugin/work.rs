@@ -64,10 +64,7 @@ async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finish
             // What this run could not do it cannot do for others.
             drains_spool = done == del::Done::Freed;
         }
-        StoreCommand::Check(config) => {
-            let owner = run.owner(&config.attachment);
-            check::check(run, &owner, config.pod_uid.as_ref(), &config.sets, &config.previous).await?;
-        }
+        StoreCommand::Check(config) => check::check(run, &config).await?,
         StoreCommand::Gc(config) => {
             if let Some(valid) = &config.valid {
                 gc::gc(run, &config.cni_network, valid, config.grace_s).await?;
@@ -82,12 +79,12 @@ async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finish
 }
 
 async fn add(run: &Run<'_, Store>, config: AddConfig) -> Result<Finished, Error> {
-    let AddConfig { attachment, labels, wanted, result } = config;
+    let AddConfig { attachment, labels, wanted, sticky, result } = config;
     let result = match &result.resolv_conf {
         None => result,
         Some(path) => ResultConfig { dns: resolv::parse(&setup::resolv_conf(path)?), ..result },
     };
-    let ask = run.ask(run.owner(&attachment), labels, wanted);
+    let ask = run.ask(run.owner(&attachment), labels, wanted).sticky(sticky);
     let AddDone { held, repeats, of_pools } = add::add(run, &ask).await?;
     Ok(Finished {
         answer: VerbAnswer::addresses(&ask.wanted, &held, of_pools, result),

@@ -108,10 +108,31 @@ impl Kind {
                 "The index names another pod's container, or one without an address in this network.",
                 "Run `metes check --mend pod-index-mismatch`.",
             ),
+            Kind::UndecodableSeat => (
+                "The seat, which says which container uses the addresses of a hold, is damaged. No other pod of that \
+                 name gets them.",
+                "Delete the pod, then run `metes check --mend undecodable-seat`: the seat is free then.",
+            ),
+            Kind::UserWithoutSeat => (
+                "A container uses the addresses of a hold by its record, and has no seat of it. A second pod of its \
+                 name may get the same addresses.",
+                "Run `metes check --mend user-without-seat`: it writes the seat again. If another container has it, \
+                 delete the pod whose container has no seat.",
+            ),
+            Kind::SeatWithoutUser => (
+                "A seat of a hold is taken, and no record says that its container uses it. So nothing gives it back, \
+                 and no pod of that name gets the addresses.",
+                "See that the container is gone, then run `metes check --mend seat-without-user`: the seat is free \
+                 then.",
+            ),
+            Kind::SeatWithoutHold => (
+                "A container uses the addresses of a hold that does not exist. Another container may get them.",
+                "Delete the pod: its DEL gives the seat back, and the next pod of that name makes a hold anew.",
+            ),
             Kind::HoldMismatch => (
-                "The record of an address that is set aside does not agree with its key.",
-                "Run `metes check --mend hold-mismatch`: it ends the hold. Then set the address aside again with \
-                 `metes hold`.",
+                "The record of a hold does not agree with its key.",
+                "Run `metes check --mend hold-mismatch`: it ends the hold. Then set an address aside again with \
+                 `metes hold`; for a pod, its next ADD makes a hold anew.",
             ),
             Kind::AddressListedTwice => (
                 "Two containers hold one address by their records. Both may use it.",

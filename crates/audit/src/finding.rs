@@ -20,6 +20,8 @@ metes_core::named_enum! {
         UndecodableOwner = "undecodable-owner",
         /// A pod index entry that does not decode.
         UndecodablePodIndex = "undecodable-pod-index",
+        /// A seat of a hold that does not decode.
+        UndecodableSeat = "undecodable-seat",
         /// A tombstone that does not decode.
         UndecodableTombstone = "undecodable-tombstone",
         /// A cursor that is no address.
@@ -47,6 +49,12 @@ metes_core::named_enum! {
         PodIndexWithoutOwner = "pod-index-without-owner",
         /// A pod index entry whose owner is another pod's, or has no address in that network.
         PodIndexMismatch = "pod-index-mismatch",
+        /// An owner's record that names a seat which is free, or another owner's.
+        UserWithoutSeat = "user-without-seat",
+        /// A seat whose user has no owner record, or one that does not name the seat.
+        SeatWithoutUser = "seat-without-user",
+        /// A seat of a hold that does not exist.
+        SeatWithoutHold = "seat-without-hold",
         /// The record of a hold that is not for its address alone, or does not say that it is a hold.
         HoldMismatch = "hold-mismatch",
         /// Two owner records that list one address of one network.

@@ -1,13 +1,15 @@
 //! Judges suspects by name: reservations against owners, owners against the pod index, and each the other way round.
 //! Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Report;
 use super::finding::{Finding, Kind};
 use super::links::{Holdings, Suspects};
 use metes_core::keys::{Key, Keys, NetworkAddress, PodInterface};
-use metes_core::pool::{Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation};
+use metes_core::pool::{
+    Owner, OwnerKind, OwnerRecord, PodIndex, PodUid, Record, Reservation, Seat, SeatRecord,
+};
 use metes_core::txn::Entry;
 
 /// The second look: everything about suspects, and no more.
@@ -22,6 +24,10 @@ pub(super) struct Inquiry {
     owners: BTreeMap<Owner, Option<Holdings>>,
     /// By suspected interface. None as above.
     indexed: BTreeMap<PodInterface, Option<Owner>>,
+    /// By suspected seat. None as above.
+    seated: BTreeMap<Seat, Option<Owner>>,
+    /// The holds for pods that have records.
+    holds: BTreeSet<Owner>,
 }
 
 impl Inquiry {
@@ -36,6 +42,10 @@ impl Inquiry {
                 let owner = Reservation::decode(&entry.value).ok().map(|record| record.owner);
                 self.reserved.insert((network, address), owner);
             }
+            Ok(Key::Seat(seat)) if self.suspects.has_seat(&seat) => {
+                let user = SeatRecord::decode(&entry.value).ok().map(|seat| seat.user);
+                self.seated.insert(seat, user);
+            }
             Ok(Key::Owner(owner)) => self.see_owner(owner, OwnerRecord::decode(&entry.value).ok()),
             Ok(Key::Pod(interface)) if self.suspects.has_interface(&interface) => {
                 let owner = PodIndex::decode(&entry.value).ok().map(|index| index.owner);
@@ -46,9 +56,15 @@ impl Inquiry {
     }
 
     fn see_owner(&mut self, owner: Owner, record: Option<OwnerRecord>) {
+        if self.suspects.need_seats() && matches!(owner.kind(), OwnerKind::Subject(_)) {
+            self.holds.insert(owner.clone());
+        }
         let holdings = record.map(Holdings::of);
         let has_suspect = |holdings: &Holdings| {
-            holdings.reserved.iter().any(|(network, address)| self.suspects.has_address((network, *address)))
+            holdings
+                .reserved()
+                .iter()
+                .any(|(network, address)| self.suspects.has_address((network, *address)))
         };
         if self.suspects.has_owner(&owner) || holdings.as_ref().is_some_and(has_suspect) {
             self.owners.insert(owner, holdings);
@@ -59,6 +75,7 @@ impl Inquiry {
         self.judge_owners(keys, report);
         self.judge_reservations(keys, report);
         self.judge_indexes(keys, report);
+        self.judge_seats(keys, report);
     }
 
     fn judge_owners(&self, keys: &Keys, report: &mut Report) {
@@ -66,7 +83,8 @@ impl Inquiry {
         for (owner, holdings) in &self.owners {
             let Some(holdings) = holdings else { continue };
             let find = |kind, what| Finding::new(kind, &keys.owner(owner), what);
-            for held in holdings.reserved.iter().filter(|held| self.suspects.has_address((&held.0, held.1))) {
+            for held in holdings.reserved().iter().filter(|held| self.suspects.has_address((&held.0, held.1)))
+            {
                 let (network, address) = held;
                 if let Some(other) = listed.insert(held, owner) {
                     let what = format!("lists {address} of network {network}, as does {other}");
@@ -75,6 +93,9 @@ impl Inquiry {
                 if let Some(what) = self.missing_reservation(owner, held) {
                     report.violations.push(find(Kind::OwnerWithoutReservation, what));
                 }
+            }
+            if let Some(what) = holdings.seat.as_ref().and_then(|seat| self.missing_seat(owner, seat)) {
+                report.violations.push(find(Kind::UserWithoutSeat, what));
             }
             for PodInterface { uid, network, .. } in self.unindexed(owner, holdings) {
                 // A younger owner of the pod that did not take over, and is freed since, leaves this behind;
@@ -121,7 +142,7 @@ impl Inquiry {
         match self.owners.get(owner) {
             _ if !self.suspects.has_owner(owner) => None,
             None => Some(format!("reserved for {owner}, which has no owner record")),
-            Some(Some(holdings)) if !holdings.reserved.contains(held) => {
+            Some(Some(holdings)) if !holdings.reserved().contains(held) => {
                 Some(format!("reserved for {owner}, whose owner record does not list it"))
             }
             Some(_) => None,
@@ -135,6 +156,41 @@ impl Inquiry {
             report.violations.extend(wrong.map(|(kind, what)| {
                 Finding::new(kind, &keys.pod(cluster.as_ref(), uid, ifname, network), what)
             }));
+        }
+    }
+
+    /// The fault of the seat that the record of `owner` names.
+    fn missing_seat(&self, owner: &Owner, seat: &Seat) -> Option<String> {
+        let Seat { hold, n } = seat;
+        match self.seated.get(seat) {
+            _ if !self.suspects.has_seat(seat) => None,
+            None => Some(format!("names seat {n} of {hold}, which is free")),
+            Some(Some(user)) if user != owner => Some(format!("names seat {n} of {hold}, which {user} has")),
+            Some(_) => None,
+        }
+    }
+
+    fn judge_seats(&self, keys: &Keys, report: &mut Report) {
+        for (seat, user) in &self.seated {
+            let mut find = |kind, what| report.violations.push(Finding::new(kind, &keys.seat(seat), what));
+            if !self.holds.contains(&seat.hold) {
+                find(Kind::SeatWithoutHold, format!("is a seat of {}, which does not exist", seat.hold));
+            }
+            if let Some(what) = user.as_ref().and_then(|user| self.missing_user(user, seat)) {
+                find(Kind::SeatWithoutUser, what);
+            }
+        }
+    }
+
+    /// The fault of the user that a seat names.
+    fn missing_user(&self, user: &Owner, seat: &Seat) -> Option<String> {
+        match self.owners.get(user) {
+            _ if !self.suspects.has_owner(user) => None,
+            None => Some(format!("names {user}, which has no owner record")),
+            Some(Some(holdings)) if holdings.seat.as_ref() != Some(seat) => {
+                Some(format!("names {user}, whose owner record does not name it"))
+            }
+            Some(_) => None,
         }
     }
 
@@ -152,7 +208,7 @@ impl Inquiry {
             }
             Some(Some(_)) if owner.ifname != *ifname => mismatch("another interface"),
             Some(Some(_)) if owner.cluster != *cluster => mismatch("of another cluster"),
-            Some(Some(holdings)) if !holdings.reserved.iter().any(|(held, _)| held == network) => {
+            Some(Some(holdings)) if !holdings.listed.iter().any(|(held, _)| held == network) => {
                 mismatch("which holds nothing in it")
             }
             Some(Some(_)) => None,

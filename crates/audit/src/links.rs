@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use metes_core::keys::{NetworkAddress, PodInterface};
-use metes_core::pool::{Addr, NetworkName, Owner, OwnerRecord, PodUid};
+use metes_core::pool::{Addr, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PodUid, Seat};
 
 /// A digest that stands for a name, and takes a tenth of its space.
 type Digest = u64;
@@ -27,6 +27,14 @@ pub(super) struct Links {
     illegible: BTreeSet<Digest>,
     /// The interfaces of pods that have addresses by owner records, each with its owner.
     attached: Vec<Said>,
+    /// The seat and the user of each seat.
+    seated: Vec<Said>,
+    /// The seats that owner records name, each with its owner.
+    sitting: Vec<Said>,
+    /// The hold of each seat, with the seat.
+    seats: Vec<Said>,
+    /// The holds for pods that have records.
+    holds: BTreeSet<Digest>,
 }
 
 /// Names about which records do not agree. Some may be in order, and so may names that have the same digest by chance.
@@ -35,20 +43,30 @@ pub(super) struct Suspects {
     addresses: BTreeSet<Digest>,
     interfaces: BTreeSet<Digest>,
     owners: BTreeSet<Digest>,
+    seats: BTreeSet<Digest>,
     /// True if a pod index entry names an owner that has not its interface.
     has_misnamed: bool,
 }
 
 /// The content of an owner record.
 pub(super) struct Holdings {
-    pub(super) reserved: Vec<NetworkAddress>,
+    /// All addresses in networks: its own, or those of the hold that it uses.
+    pub(super) listed: Vec<NetworkAddress>,
     pub(super) uid: Option<PodUid>,
+    /// The seat in which it uses a hold. Then it has reserved nothing.
+    pub(super) seat: Option<Seat>,
 }
 
 impl Holdings {
     pub(super) fn of(record: OwnerRecord) -> Self {
-        let reserved = record.reserved().map(|(network, address)| (network.clone(), address)).collect();
-        Self { reserved, uid: record.labels.pod.uid }
+        let in_networks = record.addresses.iter().filter_map(Held::in_network);
+        let listed = in_networks.map(|(network, address)| (network.clone(), address)).collect();
+        Self { listed, uid: record.labels.pod.uid, seat: record.seat }
+    }
+
+    /// The addresses that are reserved for it.
+    pub(super) fn reserved(&self) -> &[NetworkAddress] {
+        if self.seat.is_none() { &self.listed } else { &[] }
     }
 
     /// The entries that the pod index needs for `owner`, which holds this.
@@ -60,7 +78,7 @@ impl Holdings {
             ifname: owner.ifname.clone(),
             network: network.clone(),
         };
-        uids.zip(&self.reserved).map(interface).collect()
+        uids.zip(&self.listed).map(interface).collect()
     }
 }
 
@@ -73,7 +91,11 @@ impl Links {
     /// The record of this owner says that it holds this.
     pub(super) fn hold(&mut self, owner: &Owner, holdings: &Holdings) {
         let by = digest(owner);
-        self.listed.extend(holdings.reserved.iter().map(|address| (digest(address), by)));
+        self.listed.extend(holdings.reserved().iter().map(|address| (digest(address), by)));
+        self.sitting.extend(holdings.seat.iter().map(|seat| (digest(seat), by)));
+        if matches!(owner.kind(), OwnerKind::Subject(_)) {
+            self.holds.insert(by);
+        }
         self.attached.extend(holdings.interfaces(owner).iter().map(|interface| (digest(interface), by)));
     }
 
@@ -85,11 +107,19 @@ impl Links {
         }
     }
 
+    /// This seat names this user; none if it does not decode.
+    pub(super) fn sit(&mut self, seat: &Seat, user: Option<&Owner>) {
+        self.seats.push((digest(&seat.hold), digest(seat)));
+        self.seated.extend(user.map(|user| (digest(seat), digest(user))));
+    }
+
     /// The names for which one of these does not hold. Each reservation has one record that lists it, and each address
     /// of a record its reservation. The owner that an index names has the interface, and each interface has an index.
-    /// It may have older owners.
+    /// It may have older owners. The user that a seat names has the seat, and the other way round, and a seat has its
+    /// hold.
     pub(super) fn suspects(mut self) -> Suspects {
-        for pairs in [&mut self.reserved, &mut self.listed, &mut self.indexed, &mut self.attached] {
+        let of_addresses = [&mut self.reserved, &mut self.listed, &mut self.indexed, &mut self.attached];
+        for pairs in of_addresses.into_iter().chain([&mut self.seated, &mut self.sitting]) {
             pairs.sort_unstable();
         }
         let mut suspects = Suspects::default();
@@ -97,6 +127,12 @@ impl Links {
             suspects.addresses.insert(address);
             suspects.owners.insert(owner);
         }
+        for (seat, user) in unequal(&self.seated, &self.sitting) {
+            suspects.seats.insert(seat);
+            suspects.owners.insert(user);
+        }
+        let without_hold = self.seats.iter().filter(|(hold, _)| !self.holds.contains(hold));
+        suspects.seats.extend(without_hold.map(|(_, seat)| seat));
         let is_attached = |pair: &&Said| self.attached.binary_search(pair).is_ok();
         let is_indexed = |(one, _): &&Said| {
             self.indexed.binary_search_by_key(one, |(interface, _)| *interface).is_ok()
@@ -115,7 +151,17 @@ impl Links {
 
 impl Suspects {
     pub(super) fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.interfaces.is_empty() && self.owners.is_empty()
+        let Self { addresses, interfaces, owners, seats, has_misnamed: _ } = self;
+        [addresses, interfaces, owners, seats].into_iter().all(BTreeSet::is_empty)
+    }
+
+    /// True if seats must be read to say what is wrong.
+    pub(super) fn need_seats(&self) -> bool {
+        !self.seats.is_empty()
+    }
+
+    pub(super) fn has_seat(&self, seat: &Seat) -> bool {
+        self.seats.contains(&digest(seat))
     }
 
     /// True if reservations must be read to say what is wrong.

@@ -15,8 +15,8 @@ use metes_core::pool::bitmap::Bits;
 use metes_core::pool::{
     Addr, AskedRanges, AskedSeen, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta,
     NetworkName, NodeRecord, Owner, OwnerKind, OwnerRecord, Page, PodIndex, PoolChanges, PoolDefinition,
-    PoolName, Record, Reservation, SeenNode, Sighting, Summary, Tombstone, Undecodable, VERSION,
-    newer_version,
+    PoolName, Record, Reservation, Seat, SeatRecord, SeenNode, Sighting, Summary, Tombstone, Undecodable,
+    VERSION, newer_version,
 };
 use metes_core::txn::Entry;
 
@@ -128,7 +128,11 @@ impl Audit {
         let (mut first, mut last) = (keys.root(), prefix_end(&keys.root()));
         if let Look::Second(Inquiry { suspects, .. }) = &self.look {
             first = if suspects.need_reservations() { keys.nets() } else { keys.owners() };
-            last = if suspects.need_indexes() { prefix_end(&keys.pods()) } else { keys.pods() };
+            last = match (suspects.need_seats(), suspects.need_indexes()) {
+                (true, _) => prefix_end(&keys.seats()),
+                (false, true) => prefix_end(&keys.pods()),
+                (false, false) => keys.pods(),
+            };
         }
         [first, keys.owners(), keys.pods(), last]
     }
@@ -148,6 +152,7 @@ impl Audit {
             Ok(Key::Cursor(network, _)) => self.see_cursor(entry, network),
             Ok(Key::Owner(owner)) => self.see_owner(entry, owner),
             Ok(Key::Pod(interface)) => self.see_pod(entry, interface),
+            Ok(Key::Seat(seat)) => self.see_seat(entry, &seat),
             Ok(Key::Tombstone(_)) => self.see_tombstone(entry),
             Ok(Key::Ticket(..)) => self.see_ticket(entry),
             Ok(Key::Tail(_) | Key::Moved(_) | Key::Fence(_)) => self.goes_with_lease(entry),
@@ -289,11 +294,17 @@ impl Audit {
         let kind = owner.kind();
         let record = record.map_err(|why| self.find(Kind::UndecodableOwner, entry, why.to_string())).ok();
         if record.as_ref().is_some_and(|record| !is_of_kind(record, &kind)) {
-            self.find(Kind::HoldMismatch, entry, "is not the record of one address that is set aside");
+            let what = match kind {
+                OwnerKind::Subject(_) => "is not the record of a hold for a pod",
+                OwnerKind::Aside(..) | OwnerKind::Container(_) | OwnerKind::Unknown => {
+                    "is not the record of one address that is set aside"
+                }
+            };
+            self.find(Kind::HoldMismatch, entry, what);
         }
         match kind {
             OwnerKind::Aside(network, address) => _ = self.set_aside.insert((network, address)),
-            OwnerKind::Container(_) | OwnerKind::Unknown => {}
+            OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => {}
         }
         let Some(holdings) = record.map(Holdings::of) else { return };
         self.see_listed(&holdings);
@@ -314,9 +325,20 @@ impl Audit {
         }
     }
 
+    fn see_seat(&mut self, entry: &Entry, seat: &Seat) {
+        self.lives_without_lease(entry);
+        if matches!(self.look, Look::Bits) {
+            return;
+        }
+        let user = self.decode::<SeatRecord>(Kind::UndecodableSeat, entry).map(|seat| seat.user);
+        if let Look::First(links) = &mut self.look {
+            links.sit(seat, user.as_ref());
+        }
+    }
+
     /// Keeps the addresses of a record until their reservations are seen.
     fn see_listed(&mut self, holdings: &Holdings) {
-        for (network, address) in &holdings.reserved {
+        for (network, address) in &holdings.listed {
             let is_reserved = self.networks.get(network).is_some_and(|seen| seen.ips.contains_key(address));
             if !is_reserved {
                 self.listed.entry(network.clone()).or_default().insert(*address);
@@ -414,10 +436,15 @@ impl Audit {
     }
 }
 
-/// True if a record fits its owner's kind. The record of a hold has a note, and no address but the hold's.
+/// True if a record fits its owner's kind. The record of a hold has a note. That of an address which is set aside has no
+/// other address, and that of a pod's name is no pod's.
 fn is_of_kind(record: &OwnerRecord, kind: &OwnerKind) -> bool {
     match kind {
         OwnerKind::Container(_) => record.hold.is_none(),
+        OwnerKind::Subject(_) => {
+            let is_hold = record.hold.is_some() && record.seat.is_none() && record.labels.pod.is_unknown();
+            is_hold && record.addresses.iter().all(|held| held.network.is_some())
+        }
         OwnerKind::Aside(network, address) => {
             record.hold.is_some() && record.reserved().eq([(network, *address)])
         }

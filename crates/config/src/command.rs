@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::network::{Config, Static};
+use super::network::{Config, Static, StickyConfig, StickyTo};
 use super::settings::{IpamSettings, Rule, Settings};
 use crate::cni::previous::{prev_result_addresses, valid_attachments};
 use crate::cni::request::Attachment;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
-use metes_core::pool::{Held, Labels, PodUid, RangeSet, RangesWanted, Wanted};
+use metes_core::plan::ask::Sticky;
+use metes_core::pool::{Held, Labels, Owner, Pod, PodUid, RangeSet, RangesWanted, Subject, Wanted};
 
 /// A command of CNI that works with the store. VERSION, which does not, is none of them.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct AddConfig {
     pub labels: Labels,
     /// The addresses to be reserved.
     pub wanted: Wanted,
+    /// The addresses outlive the pod; none: they end with the container.
+    pub sticky: Option<Sticky>,
     /// What the result says besides.
     pub result: ResultConfig,
 }
@@ -70,6 +73,8 @@ pub struct CheckConfig {
     pub attachment: Attachment,
     /// The pod's UID, if it is known.
     pub pod_uid: Option<PodUid>,
+    /// The hold that the interface most likely uses, by the configuration as it is now.
+    pub hold: Option<Owner>,
     /// The range sets that the configuration has now.
     pub sets: Vec<RangeSet>,
     /// The addresses of the previous result.
@@ -95,8 +100,10 @@ impl AddConfig {
     /// As [`Config::parse`] and [`Settings::check_allowed`].
     pub fn parse(request: Request, settings: &Settings) -> Result<(Self, Vec<String>), Error> {
         let (config, notes) = judge_add(&request, settings);
-        let Config { sets, requests, statics, pools, order, cooldown, routes, dns, resolv_conf, .. } =
-            config.map_err(|e| e.with_notes(&notes))?;
+        let config = config.map_err(|e| e.with_notes(&notes))?;
+        let sticky = config.sticky.map(|sticky| sticky_of(&request, settings, sticky)).transpose();
+        let sticky = sticky.map_err(|e| e.with_notes(&notes))?;
+        let Config { sets, requests, statics, pools, order, cooldown, routes, dns, resolv_conf, .. } = config;
         let wanted = match pools {
             Some(mut pools) => {
                 pools.node_labels = settings.node_labels.clone();
@@ -114,10 +121,36 @@ impl AddConfig {
             attachment: request.attachment()?.clone(),
             labels: Labels { pod: request.args.pod, cni_network: request.name },
             wanted,
+            sticky,
             result: ResultConfig { version: request.version, statics, routes, dns, resolv_conf },
         };
         Ok((add, notes))
     }
+}
+
+/// The hold that the addresses of a pod's interface belong to.
+fn sticky_of(
+    request: &Request,
+    settings: &Settings,
+    StickyConfig { to: StickyTo::Pod, keep }: StickyConfig,
+) -> Result<Sticky, Error> {
+    let Pod { namespace, name, uid } = &request.args.pod;
+    let given = [!namespace.is_empty(), !name.is_empty(), uid.is_some()];
+    let missing = ["K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID"].into_iter().zip(given);
+    let missing: Vec<&str> = missing.filter(|(_, is_given)| !is_given).map(|(key, _)| key).collect();
+    if !missing.is_empty() {
+        return Err(Error::invalid_config(format!(
+            "`ipam.sticky` is \"pod\", and CNI_ARGS does not say {}",
+            missing.join(", ")
+        ))
+        .with_details("such addresses are for pods of Kubernetes, whose runtime gives these names"));
+    }
+    let subject = Subject { namespace: namespace.clone(), name: name.clone() };
+    // `Settings::check_sticky` has seen it.
+    let cluster =
+        settings.cluster.clone().ok_or_else(|| Error::invalid_config("the host file has no cluster"))?;
+    let hold = Owner::of_pod(cluster, &subject, request.attachment()?.ifname.clone());
+    Ok(Sticky { hold: hold.map_err(|e| Error::invalid_config(format!("CNI_ARGS: {e}")))?, keep })
 }
 
 /// The configuration of an ADD, if the node allows it, and one line for each key that has no effect.
@@ -129,6 +162,7 @@ pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Confi
     let allowed = read.and_then(|config| {
         settings.check_allowed(&config)?;
         settings.check_pools_only(&config)?;
+        settings.check_sticky(&config)?;
         Ok(config)
     });
     (allowed, notes)
@@ -149,12 +183,14 @@ impl CheckConfig {
     ///
     /// # Errors
     /// As [`Config::parse`] and [`prev_result_addresses`].
-    pub fn parse(request: Request) -> Result<Self, Error> {
-        let Config { sets, .. } = Config::parse(&request)?;
+    pub fn parse(request: Request, settings: &Settings) -> Result<Self, Error> {
+        let Config { sets, sticky, .. } = Config::parse(&request)?;
+        let sticky = sticky.and_then(|sticky| sticky_of(&request, settings, sticky).ok());
         let previous = prev_result_addresses(&request.config)?.unwrap_or_default();
         Ok(Self {
             attachment: request.attachment()?.clone(),
             pod_uid: request.args.pod.uid,
+            hold: sticky.map(|sticky| sticky.hold),
             sets,
             previous: previous.into_iter().map(|(address, _)| address).collect(),
         })

@@ -32,10 +32,12 @@ pub(super) const WHEREABOUTS_ENTRY: [&str; 5] =
 pub(super) const HOST_LOCAL_ENTRY: [&str; 4] = ["subnet", "rangeStart", "rangeEnd", "gateway"];
 
 /// Keys that every form may have.
-const COMMON: [&str; 12] = [
+const COMMON: [&str; 14] = [
     "type",
     "cooldown",
     "cooldown_when_full",
+    "sticky",
+    "keep",
     "gateway",
     "routes",
     "dns",
@@ -51,8 +53,17 @@ const COMMON: [&str; 12] = [
 pub(super) const SETTINGS: [&str; 3] = ["configuration_path", "log_file", "log_level"];
 
 /// The keys among them that decide which addresses may be given.
-const DECIDING_COMMON: [&str; 7] =
-    ["gateway", "routes", "addresses", "network_name", "order", "cooldown", "cooldown_when_full"];
+const DECIDING_COMMON: [&str; 9] = [
+    "gateway",
+    "routes",
+    "addresses",
+    "network_name",
+    "order",
+    "cooldown",
+    "cooldown_when_full",
+    "sticky",
+    "keep",
+];
 
 /// Keys of other programs that mean nothing here.
 const IGNORED: [&str; 10] = [

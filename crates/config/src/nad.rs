@@ -205,7 +205,8 @@ impl MetesPlugin {
 }
 /// Puts pools in the place of all that `ipam` says of ranges: one address is taken from each.
 pub fn put_pools(ipam: &mut Map<String, Value>, pools: &[PoolName]) {
-    let of_ranges = ["gateway", "network_name", "addresses", "order", "cooldown", "cooldown_when_full"];
+    let of_ranges =
+        ["gateway", "network_name", "addresses", "order", "cooldown", "cooldown_when_full", "keep"];
     for key in WHEREABOUTS.iter().chain(&HOST_LOCAL).chain(&of_ranges) {
         ipam.remove(*key);
     }

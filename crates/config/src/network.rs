@@ -13,7 +13,7 @@ use crate::cni::address::Zeros;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Section};
 use metes_core::pool::range::RangeSet;
-use metes_core::pool::{Addr, Cooldown, CooldownTime, NetworkName, Order, PoolsWanted, WhenFull};
+use metes_core::pool::{Addr, Cooldown, CooldownTime, Keep, NetworkName, Order, PoolsWanted, WhenFull};
 
 /// The most addresses that one interface may have, from range sets and static ones together. One transaction takes all
 /// of them, and etcd bounds the operations of a transaction.
@@ -41,6 +41,8 @@ pub struct Config {
     pub order: Order,
     /// The time that addresses of the sets rest after they were freed.
     pub cooldown: Cooldown,
+    /// Addresses outlive the pod; none: they end with the container.
+    pub sticky: Option<StickyConfig>,
     /// Routes for the result.
     pub routes: Vec<Route>,
     /// DNS for the result.
@@ -49,6 +51,23 @@ pub struct Config {
     pub resolv_conf: Option<String>,
     /// One line for each key that has no effect, for the log and the details of an error.
     pub notes: Vec<String>,
+}
+
+metes_core::named_enum! {
+    /// The name that addresses belong to if they outlive a pod.
+    pub enum StickyTo {
+        /// That of the pod, and the interface in it.
+        Pod = "pod",
+    }
+}
+
+/// The rules of addresses that outlive a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StickyConfig {
+    /// The name that they belong to.
+    pub to: StickyTo,
+    /// For how long they stay after their last use. Pools say it themselves.
+    pub keep: Option<Keep>,
 }
 
 /// An address given by the configuration itself.
@@ -224,6 +243,7 @@ impl Config {
             pools: None,
             order: order.unwrap_or(form.default_order()),
             cooldown: cooldown(ipam)?,
+            sticky: sticky(ipam)?,
             routes: results::routes(ipam, form.zeros())?,
             dns: form.dns(ipam)?,
             resolv_conf: ipam.text("resolvConf")?.map(str::to_owned),
@@ -274,6 +294,12 @@ impl Config {
                 self.statics.len()
             )));
         }
+        if self.sticky.is_some() && !self.statics.is_empty() {
+            return Err(Error::invalid_config(
+                "`ipam.sticky` does not go with static addresses: such an address belongs to the configuration",
+            )
+            .with_details("leave out `sticky` or `addresses`; `metes hold` keeps an address for one pod"));
+        }
         if is_add && self.sets.is_empty() && (self.statics.is_empty() || !form.goes_without_ranges()) {
             return Err(Error::invalid_config("`ipam` has no range and no address").with_details(
                 "give `range`, `subnet`, `ranges` or `addresses`, or request addresses with a prefix length",
@@ -315,6 +341,13 @@ fn cooldown(ipam: &Section<'_>) -> Result<Cooldown, Error> {
     Ok(Cooldown { time: time.unwrap_or_default(), when_full: when_full.unwrap_or_default() })
 }
 
+fn sticky(ipam: &Section<'_>) -> Result<Option<StickyConfig>, Error> {
+    let [pod] = StickyTo::ALL.map(|one| format!("{:?}", one.name()));
+    let keep = ipam.parsed("keep", Keep::EXPECTED, |text| text.parse().ok())?;
+    let to = ipam.parsed("sticky", &pod, StickyTo::named)?;
+    Ok(to.map(|to| StickyConfig { to, keep }))
+}
+
 fn network_name(ipam: &Section<'_>) -> Result<NetworkName, Error> {
     match ipam.text("network_name")? {
         None => Ok(NetworkName::default()),
@@ -334,7 +367,9 @@ fn without_effect(sections: &Sections<'_>, form: Form, config: &Config) -> Vec<S
         Form::Whereabouts | Form::Static if config.sets.is_empty() => gateway(),
         Form::Whereabouts | Form::Static | Form::Pools => None,
     };
-    notes.into_iter().collect()
+    let keep =
+        config.sticky.is_none().then(|| ignored("keep", "without `sticky` no address outlives its pod"));
+    notes.into_iter().chain(keep.flatten()).collect()
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(super) fn wanted(
         ))
         .with_details("name all pools in `pools`: one address is taken from each element"));
     }
-    for key in ["network_name", "gateway", "addresses", "cooldown", "cooldown_when_full"] {
+    for key in ["network_name", "gateway", "addresses", "cooldown", "cooldown_when_full", "keep"] {
         if ipam.has(key) {
             let own = self::key(ipam).unwrap_or_default();
             let of_form = "a range's or an address's own";

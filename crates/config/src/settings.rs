@@ -208,6 +208,21 @@ impl Settings {
         Ok(())
     }
 
+    /// Checks that addresses which outlive a pod have a cluster to belong to: several clusters may share the store, and
+    /// each may have a pod of that name.
+    ///
+    /// # Errors
+    /// Code 7 if the host file names no cluster.
+    pub fn check_sticky(&self, config: &Config) -> Result<(), Error> {
+        if config.sticky.is_some() && self.cluster.is_none() {
+            return Err(Error::invalid_config(
+                "`ipam.sticky` needs the name of the cluster, and this node has none",
+            )
+            .with_details("set `cluster` in the host file: several clusters may have a pod of one name"));
+        }
+        Ok(())
+    }
+
     /// Takes these endpoints instead of its own, in the scheme of its own where they name none; no endpoints change
     /// nothing.
     ///

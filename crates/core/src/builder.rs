@@ -49,6 +49,13 @@ impl<'a> Builder<'a> {
         self.compare(Compare::Mod(key.clone(), revision), key);
     }
 
+    /// Relies on the key, which cannot change unless another one does that is compared. It must have been read.
+    pub(crate) fn relies_on(&mut self, key: &Bytes) {
+        if !self.snapshot.knows(key) {
+            self.missing.push(key.clone());
+        }
+    }
+
     /// Compares that the key has the value that was read, whichever revision wrote it, or still does not exist.
     pub fn same_value(&mut self, key: Bytes) {
         match self.snapshot.entry(&key) {

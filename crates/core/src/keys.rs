@@ -10,7 +10,7 @@ use ring::digest;
 
 use crate::pool::{
     Addr, AskedRanges, ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NetworkName, NodeName, OF_HOLDS,
-    Owner, Page, PodUid, PoolDefinition, PoolName, PoolRange, Range, RangeSet, Summary,
+    Owner, OwnerKind, Page, PodUid, PoolDefinition, PoolName, PoolRange, Range, RangeSet, Seat, Summary,
 };
 
 /// The longest scope: a range's own network, and that range.
@@ -149,6 +149,8 @@ pub enum Key {
     Cursor(NetworkName, String),
     /// `v1/owner/<cluster>/<node>/<container>/<ifname>`
     Owner(Owner),
+    /// `v1/seat/<cluster>/@pod.<namespace>/<name>/<ifname>/<n>`
+    Seat(Seat),
     /// `v1/pod/<cluster>/<uid>/<ifname>/<network>`
     Pod(PodInterface),
     /// `v1/tombstone/<cluster>/<node>/<container>/<ifname>`
@@ -341,6 +343,24 @@ impl Keys {
     #[must_use]
     pub fn owners_of(&self, cluster: Option<&ClusterName>, node: &NodeName) -> Bytes {
         self.join(&format!("owner/{}/{node}/", cluster_part(cluster)))
+    }
+
+    /// One seat of a hold.
+    #[must_use]
+    pub fn seat(&self, Seat { hold, n }: &Seat) -> Bytes {
+        self.join(&format!("seat/{}/{n}", owner_path(hold)))
+    }
+
+    /// All seats that a hold may have. While none of them exists, no container uses it.
+    #[must_use]
+    pub fn seats_of(&self, hold: &Owner) -> [Bytes; Seat::NUMBERS.len()] {
+        Seat::NUMBERS.map(|n| self.seat(&Seat { hold: hold.clone(), n }))
+    }
+
+    /// The prefix of all seats.
+    #[must_use]
+    pub fn seats(&self) -> Bytes {
+        self.join("seat/")
     }
 
     /// An owner's tombstone.
@@ -570,6 +590,7 @@ fn parse_path(path: &str) -> Option<Key> {
         ["meta"] => Some(Key::Meta),
         ["net", network, kind, name] => parse_net(NetworkName::stored(network).ok()?, kind, name),
         ["owner", ref owner @ ..] => parse_owner(owner).map(Key::Owner),
+        ["seat", ref hold @ .., n] => parse_seat(hold, n).map(Key::Seat),
         ["tombstone", ref owner @ ..] => parse_owner(owner).map(Key::Tombstone),
         ["orphan", ref owner @ ..] => parse_owner(owner).map(Key::Orphan),
         ["seen", cluster, node] => Some(Key::Seen(cluster.parse().ok()?, node.parse().ok()?)),
@@ -660,6 +681,12 @@ fn parse_owner(parts: &[&str]) -> Option<Owner> {
     Owner::named(parts.try_into().ok()?).ok()
 }
 
+fn parse_seat(hold: &[&str], n: &str) -> Option<Seat> {
+    let hold = parse_owner(hold).filter(|hold| matches!(hold.kind(), OwnerKind::Subject(_)))?;
+    let n = Seat::NUMBERS.into_iter().find(|known| known.to_string() == n)?;
+    Some(Seat { hold, n })
+}
+
 fn owner_path(owner: &Owner) -> String {
     format!("{}/{}/{}/{}", owner.cluster_or_dash(), owner.node, owner.container_id, owner.ifname)
 }
@@ -728,6 +755,8 @@ mod tests {
         };
         let sets = vec![set([cidr("10.0.0.0/24")])];
         let asked = AskedRanges::new(Some(east.clone()), "mynet".into(), sets, String::new());
+        let hold = Owner::named(["east", "@pod.prod", "db-0", "net1"]).expect("checked names");
+        let seat = Seat { hold, n: 1 };
         let cases: Vec<(Bytes, &str, Key)> = vec![
             (keys().meta(), "/metes/v1/meta", Key::Meta),
             (
@@ -751,6 +780,7 @@ mod tests {
                 Key::Cooling(net.clone(), a),
             ),
             (keys().owner(&owner()), "/metes/v1/owner/east/n-1.example/c_1/net1", Key::Owner(owner())),
+            (keys().seat(&seat), "/metes/v1/seat/east/@pod.prod/db-0/net1/1", Key::Seat(seat.clone())),
             (
                 keys().tombstone(&owner()),
                 "/metes/v1/tombstone/east/n-1.example/c_1/net1",
@@ -881,6 +911,10 @@ mod tests {
             "/metes/v1/net/default/ip/00000000000000000000FFFF0A010203",
             "/metes/v1/owner/n/c",
             "/metes/v1/owner/n/c/net1",
+            "/metes/v1/seat/east/@pod.prod/db-0/net1",
+            "/metes/v1/seat/east/@pod.prod/db-0/net1/2",
+            "/metes/v1/seat/east/@pod.prod/db-0/net1/00",
+            "/metes/v1/seat/east/n-1.example/c_1/net1/0",
             "/metes/v1/node/east/n",
             "/metes/v1/node/east/n/m_",
             "/metes/v2/meta",

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::LeaseId;
 use crate::limits;
-use crate::plan::ask::{Ask, RunStamp};
+use crate::plan::ask::{Ask, RunStamp, Sticky};
 use crate::pool::choose::Order;
 use crate::pool::{
     Caller, Cooldown, CooldownTime, Held, Labels, Owner, OwnerRecord, PodUid, PoolsWanted, RangeSet,
@@ -50,6 +50,8 @@ struct AddRequest {
     sets: Vec<RangeSet>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pools: Option<PoolsWanted>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sticky: Option<Sticky>,
     order: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     statics: Vec<Held>,
@@ -116,6 +118,7 @@ impl TicketRecord {
             epoch,
             sets,
             pools,
+            sticky: ask.sticky.clone(),
             order: order.name().to_owned(),
             statics,
             cooldown_s: cooldown.time.seconds(),
@@ -164,8 +167,20 @@ impl TicketRecord {
             let is_known = request.v == REQUEST_VERSION && request.lease > 0;
             return is_known.then(|| Asked::Free(self.owner, Box::new(request)));
         }
-        let AddRequest { v, epoch, sets, pools, order, statics, cooldown_s, start, machine, labels, at } =
-            serde_json::from_value(self.add?).ok()?;
+        let AddRequest {
+            v,
+            epoch,
+            sets,
+            pools,
+            sticky,
+            order,
+            statics,
+            cooldown_s,
+            start,
+            machine,
+            labels,
+            at,
+        } = serde_json::from_value(self.add?).ok()?;
         if v != REQUEST_VERSION {
             return None;
         }
@@ -183,7 +198,7 @@ impl TicketRecord {
         // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
         let store_id = String::new();
         let stamp = RunStamp { start, machine, store_id, created_at: at };
-        let ask = Ask::new(self.owner, labels, wanted, stamp);
+        let ask = Ask::new(self.owner, labels, wanted, stamp).sticky(sticky);
         Some(Asked::Add(Box::new(ask), epoch))
     }
 }
@@ -224,7 +239,8 @@ mod tests {
     fn what_a_head_does_not_know_it_leaves_alone() {
         let stored = String::from_utf8(TicketRecord::asking(&ask(), 1).encode()).expect("JSON");
         for (from, to) in [
-            (r#""add":{"at""#, r#""add":{"sticky":true,"at""#),
+            (r#""add":{"at""#, r#""add":{"later":true,"at""#),
+            (r#""add":{"at""#, r#""add":{"sticky":{"kind":"later"},"at""#),
             (r#","v":1}}"#, r#","v":2}}"#),
             (r#""order":"spread""#, r#""order":"random""#),
             (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.1","10.0.0.15"]"#),

@@ -287,7 +287,7 @@ async fn read_holds<K: Kv>(
         .filter_map(|(key, _)| match keys.parse(key) {
             Ok(Key::Owner(owner)) => match owner.kind() {
                 OwnerKind::Aside(network, address) => Some((network, address)),
-                OwnerKind::Container(_) | OwnerKind::Unknown => None,
+                OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => None,
             },
             _ => None,
         })

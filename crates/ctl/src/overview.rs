@@ -83,7 +83,7 @@ impl<K: Kv> Context<'_, K> {
                 };
                 match owner.kind() {
                     OwnerKind::Aside(network, address) => _ = overview.aside.insert((network, address)),
-                    OwnerKind::Container(_) | OwnerKind::Unknown => {}
+                    OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => {}
                 }
             }
         }

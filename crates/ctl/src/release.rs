@@ -277,6 +277,10 @@ fn owners_of<'a>(
     };
     owners.iter().try_for_each(|owner| match owner.kind() {
         OwnerKind::Container(_) | OwnerKind::Unknown => Ok(()),
+        OwnerKind::Subject(subject) => Err(Unchosen::from(format!(
+            "its addresses outlive each {subject}: metes hold --remove ADDRESS ends that, and release --container frees \
+             what one container uses"
+        ))),
         OwnerKind::Aside(network, address) => Err(Unchosen::from(format!(
             "{address} of network {network} is set aside, and no container has it: metes hold --remove {address} \
              --network {network} ends that"

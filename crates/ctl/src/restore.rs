@@ -77,7 +77,7 @@ fn is_agreed(group: &KeptGroup, restore: &Restore, yes: bool, terminal: &mut Ter
     restore.leaves.iter().for_each(|line| terminal.tell(&format!("  it is not put back: {line}")));
     match group.owner.as_ref().map(Owner::kind) {
         Some(OwnerKind::Container(_) | OwnerKind::Unknown) => terminal.tell(&format!("  first: {FIRST}")),
-        Some(OwnerKind::Aside(..)) | None => {}
+        Some(OwnerKind::Aside(..) | OwnerKind::Subject(_)) | None => {}
     }
     let is_agreed = yes || (terminal.ask)("Put it back so?");
     if !is_agreed {

@@ -41,6 +41,7 @@ impl Reserved {
                 | ContainerKind::Imported,
             )
             | OwnerKind::Aside(..)
+            | OwnerKind::Subject(_)
             | OwnerKind::Unknown => {}
         }
         let pod = match &pod.uid {

@@ -251,9 +251,10 @@ impl<K: Kv> Import<'_, K> {
             }
             held.see(&owner, &record);
             let may_be_imported = match owner.kind() {
-                OwnerKind::Container(ContainerKind::Adopted) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
-                    false
-                }
+                OwnerKind::Container(ContainerKind::Adopted)
+                | OwnerKind::Aside(..)
+                | OwnerKind::Subject(_)
+                | OwnerKind::Unknown => false,
                 // An entry may have named any container. A run writes its start.
                 OwnerKind::Container(
                     ContainerKind::Runtime | ContainerKind::Imported | ContainerKind::Claim,

@@ -96,6 +96,6 @@ fn whom(owner: &Owner, pod: &str) -> String {
     let Owner { node, container_id, ifname, .. } = owner;
     match owner.kind() {
         OwnerKind::Container(_) => format!("{ifname} of pod {pod:?}, container {container_id} on {node}"),
-        OwnerKind::Aside(..) | OwnerKind::Unknown => owner.to_string(),
+        OwnerKind::Aside(..) | OwnerKind::Subject(_) | OwnerKind::Unknown => owner.to_string(),
     }
 }

@@ -54,6 +54,13 @@ impl World<'_> {
         self.drain().await?;
         self.end_lasting_holds();
         self.finish().await?;
+        if self.plan.theme == Theme::Sticky {
+            // The pods of these names are gone, and their containers still have the seats.
+            for _ in 0..2 {
+                self.begin_pass();
+                self.finish().await?;
+            }
+        }
         self.serve().await?;
         self.clean().await?;
         self.judge_end()?;
@@ -157,8 +164,7 @@ impl World<'_> {
             .iter()
             .filter_map(|sandbox| Some((&sandbox.owner, sandbox.live.as_ref()?)))
             .collect();
-        let held: BTreeSet<&Owner> =
-            self.tree.owners.keys().filter(|owner| !self.is_adopted(owner)).collect();
+        let held: BTreeSet<&Owner> = self.tree.owners.keys().filter(|owner| !self.may_stay(owner)).collect();
         let running: BTreeSet<&Owner> = runs.keys().copied().collect();
         if held != running {
             let named =
@@ -170,9 +176,10 @@ impl World<'_> {
         self.audit()
     }
 
-    fn is_adopted(&self, owner: &Owner) -> bool {
+    /// True if it may stay without a sandbox that runs.
+    fn may_stay(&self, owner: &Owner) -> bool {
         match owner.kind() {
-            OwnerKind::Container(ContainerKind::Adopted) => true,
+            OwnerKind::Container(ContainerKind::Adopted) | OwnerKind::Subject(_) => true,
             OwnerKind::Container(ContainerKind::Runtime | ContainerKind::Imported | ContainerKind::Claim)
             | OwnerKind::Aside(..)
             | OwnerKind::Unknown => false,

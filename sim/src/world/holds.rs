@@ -53,7 +53,19 @@ impl World<'_> {
         (range.network().clone(), Addr(address.min(range.last().0)))
     }
 
-    /// A person ends all holds that a pass will not end.
+    /// A person ends the hold of a pod's name, if no container uses it.
+    pub(super) fn begin_end_of_subject(&mut self) {
+        let is_subject = |owner: &&Owner| matches!(owner.kind(), OwnerKind::Subject(_));
+        let mut holds: Vec<Owner> = self.tree.owners.keys().filter(is_subject).cloned().collect();
+        if holds.is_empty() {
+            return self.begin_pass();
+        }
+        holds.sort();
+        let hold = holds.swap_remove(self.chance.index(holds.len()));
+        self.begin_end_of_hold(hold);
+    }
+
+    /// A person ends all holds that a pass will not end. A hold for a pod stays while a container uses it.
     pub(super) fn end_lasting_holds(&mut self) {
         let lasts = |owner: &Owner| {
             let record = self.tree.owners.get(owner).and_then(|owned| owned.record.hold.as_ref());
@@ -75,7 +87,7 @@ impl World<'_> {
             OwnerKind::Aside(network, address) => {
                 self.model.entry(&self.shared.keys.hold(&network, address)).is_some()
             }
-            OwnerKind::Container(_) | OwnerKind::Unknown => false,
+            OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => false,
         }
     }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use metes::commands::del::Done;
 use metes_config::cni::error::Code;
 use metes_config::cni::request::Attachment;
-use metes_core::plan::ask::{Ask, RunStamp};
+use metes_config::command::CheckConfig;
+use metes_core::plan::ask::{Ask, RunStamp, Sticky};
 use metes_core::pool::{
-    ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Wanted,
+    ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Subject, Wanted,
 };
 use metes_engine::random::random_id;
 use metes_node::spool::Spool;
@@ -49,6 +50,7 @@ impl World<'_> {
             90.. if self.plan.theme == Theme::First => self.begin_accept(),
             80.. if self.plan.theme == Theme::First => self.begin_import(),
             70.. if self.plan.theme == Theme::Holds => self.begin_hold(),
+            94.. if self.plan.theme == Theme::Sticky => self.begin_end_of_subject(),
             99 => self.begin_persons_work(),
             _ => {
                 for _ in 0..6 {
@@ -201,7 +203,8 @@ impl World<'_> {
         let owner = self.nodes[node].owner(&container_id);
         let request =
             (self.chance.below(100) < self.plan.requests).then(|| self.some_address(config)).flatten();
-        let with_fixed = self.plan.configs[config].fixed.is_some() && self.chance.one_in(4);
+        let is_sticky = self.plan.configs[config].keep.is_some();
+        let with_fixed = !is_sticky && self.plan.configs[config].fixed.is_some() && self.chance.one_in(4);
         let id = self.truth.new_sandbox(owner, pod, uid, node, Asks { config, request, with_fixed });
         self.pods[pod].current = Some(id);
         self.begin_add(id);
@@ -406,7 +409,13 @@ impl World<'_> {
             store_id: if self.is_left_out(Guard::MARK_STORE) { "one".to_owned() } else { random_id() },
             created_at: String::new(),
         };
-        let ask = Ask::new(sandbox.owner.clone(), self.labels(sandbox.config, pod), wanted, stamp);
+        let labels = self.labels(sandbox.config, pod);
+        let sticky = config.keep.filter(|_| labels.pod.uid.is_some()).map(|keep| {
+            let Pod { namespace, name, .. } = labels.pod.clone();
+            let hold = Owner::of_pod(checked(CLUSTER), &Subject { namespace, name }, checked(IFNAME));
+            Sticky { hold: hold.expect("the world's names keep the rules"), keep: Some(keep) }
+        });
+        let ask = Ask::new(sandbox.owner.clone(), labels, wanted, stamp).sticky(sticky);
         Ask { node_seed: sandbox.node as u64 * 7, ..ask }
     }
 
@@ -432,16 +441,16 @@ impl World<'_> {
 
     fn begin_check(&mut self, id: SandboxId) {
         let sandbox = &self.truth.sandboxes[id];
-        let (owner, pod) = (sandbox.owner.clone(), sandbox.pod);
-        let uid = self.pods[pod].labels().uid;
-        let sets = self.plan.configs[sandbox.config].sets.clone();
-        let previous =
-            sandbox.live.iter().flat_map(|live| live.held.iter().map(|held| held.address)).collect();
-        self.begin_run(
-            id,
-            |start| Work::Check { sandbox: id, start },
-            |_, begun| begun.check(owner, uid, sets, previous),
-        );
+        let Owner { container_id, ifname, .. } = sandbox.owner.clone();
+        let live = sandbox.live.iter().flat_map(|live| &live.held);
+        let config = CheckConfig {
+            attachment: Attachment { container_id, ifname },
+            pod_uid: self.pods[sandbox.pod].labels().uid,
+            hold: None,
+            sets: self.plan.configs[sandbox.config].sets.clone(),
+            previous: live.map(|held| held.address).collect(),
+        };
+        self.begin_run(id, |start| Work::Check { sandbox: id, start }, |_, begun| begun.check(config));
     }
 
     pub(crate) fn begin_gc(&mut self, node: usize) {

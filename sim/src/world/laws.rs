@@ -243,7 +243,9 @@ impl World<'_> {
             // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
             Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
             // Nor does the past of such a key count for another run.
-            Ok(Key::Owner(_) | Key::Pod(_)) if step == SERVE && self.model.entry(key).is_none() => {
+            Ok(Key::Owner(_) | Key::Pod(_) | Key::Seat(_))
+                if step == SERVE && self.model.entry(key).is_none() =>
+            {
                 return None;
             }
             Ok(_) => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use metes_core::limits;
 use metes_core::pool::choose::Order;
 use metes_core::pool::range::RangeSpec;
-use metes_core::pool::{Cooldown, CooldownTime, Held, NetworkName, Range, RangeSet, WhenFull};
+use metes_core::pool::{Cooldown, CooldownTime, Held, Keep, NetworkName, Range, RangeSet, WhenFull};
 
 use crate::chance::Chance;
 use crate::store::LeaseRules;
@@ -41,6 +41,8 @@ metes_core::named_enum! {
         Pools = "pools",
         /// An operator sets addresses aside, for a time or without an end, and ends that.
         Holds = "holds",
+        /// Addresses outlive pods, whose names are used again.
+        Sticky = "sticky",
         /// An etcd that lets leases live for long: with a long election timeout, many leases, or much to do.
         Leases = "leases",
         /// Freed addresses rest.
@@ -139,6 +141,8 @@ pub(crate) struct Config {
     pub(crate) is_auto: bool,
     pub(crate) order: Order,
     pub(crate) cooldown: Cooldown,
+    /// For how long its addresses stay with a pod's name; none: they end with the container.
+    pub(crate) keep: Option<Keep>,
     /// May be asked for beside an address of each set, reserved.
     pub(crate) fixed: Option<Held>,
 }
@@ -344,6 +348,17 @@ impl Plan {
                 self.events.pause = *chance.pick(&[0, 40]);
                 self.events.long_time = 60;
             }
+            Theme::Sticky => {
+                self.nodes = chance.between(1, 3) as usize;
+                self.faults = faults(*chance.pick(&[0, 1, 2]), chance);
+                self.pods = chance.between(2, 8) as usize;
+                self.width = *chance.pick(&[3, 6, 10]);
+                self.events.long_time = *chance.pick(&[20, 60]);
+                self.events.space = *chance.pick(&[0, 10]);
+                self.full_pages = chance.one_in(4);
+                self.requests = *chance.pick(&[0, 5]);
+                self.passes = 8;
+            }
             Theme::Cooling => {
                 self.faults = faults(*chance.pick(&[0, 1, 2]), chance);
                 self.events.long_time = *chance.pick(&[20, 60]);
@@ -462,6 +477,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
         is_auto: false,
         order,
         cooldown: Cooldown::default(),
+        keep: None,
         fixed: None,
     };
     let mut configs = vec![
@@ -494,6 +510,14 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
     let kept = if plan.theme == Theme::Narrow { 2 } else { chance.between(1, 5) as usize };
     while configs.len() > kept {
         configs.remove(chance.index(configs.len()));
+    }
+    if plan.theme == Theme::Sticky {
+        let keep = *chance.pick(&[Keep::Seconds(5), Keep::Seconds(60), Keep::Forever]);
+        configs.iter_mut().for_each(|config| config.keep = Some(keep));
+        if chance.one_in(3) {
+            let time = CooldownTime::of_seconds(10);
+            configs.iter_mut().for_each(|config| config.cooldown = Cooldown { time, ..config.cooldown });
+        }
     }
     if plan.theme == Theme::Cooling {
         for config in &mut configs {

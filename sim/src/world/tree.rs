@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use metes_core::keys::{Key, Keys, PodInterface};
 use metes_core::pool::{
-    Addr, Bits, ClusterName, Held, Leader, Meta, NetworkName, Owner, OwnerRecord, Page, PodIndex, Record,
-    Reservation, RunStart, Summary, Tombstone, VERSION,
+    Addr, Bits, ClusterName, Held, Leader, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, Page, PodIndex,
+    Record, Reservation, RunStart, Seat, SeatRecord, Summary, Tombstone, VERSION,
 };
 
 use crate::store::Model;
@@ -24,12 +24,14 @@ pub(crate) struct Owned {
 
 impl Owned {
     pub(crate) fn reserved(&self) -> impl Iterator<Item = Place> {
-        self.record.addresses.iter().filter_map(reserved)
+        self.record.reserved().map(|(network, address)| (network.clone(), address))
     }
-}
 
-pub(crate) fn reserved(held: &Held) -> Option<Place> {
-    Some((held.network.clone()?, Addr::from(held.address)))
+    /// All addresses in networks: its own, or those of the hold that it uses.
+    fn uses(&self) -> impl Iterator<Item = Place> {
+        let in_network = self.record.addresses.iter().filter_map(Held::in_network);
+        in_network.map(|(network, address)| (network.clone(), address))
+    }
 }
 
 /// A change of an owner's record.
@@ -56,6 +58,8 @@ pub(crate) struct Tree {
     pages: BTreeMap<(NetworkName, Page), Bits>,
     summaries: BTreeMap<(NetworkName, Summary), Bits>,
     pub(crate) index: HashMap<PodInterface, Owner>,
+    /// The user of each seat that is taken.
+    seats: BTreeMap<Seat, Owner>,
     tombstones: HashMap<Owner, RunStart>,
     identities: BTreeMap<ClusterName, Vec<u8>>,
     pub(crate) meta: Option<Meta>,
@@ -86,6 +90,7 @@ struct Touched {
     pages: BTreeSet<(NetworkName, Page)>,
     owners: BTreeSet<Owner>,
     indexes: BTreeSet<PodInterface>,
+    seats: BTreeSet<Seat>,
 }
 
 impl Tree {
@@ -168,9 +173,20 @@ impl Tree {
                 for place in after.iter().flat_map(Owned::reserved) {
                     touched.places.insert(place);
                 }
+                touched
+                    .seats
+                    .extend(before.iter().chain(&after).filter_map(|owned| owned.record.seat.clone()));
+                if matches!(owner.kind(), OwnerKind::Subject(_)) {
+                    touched.seats.extend(Seat::NUMBERS.map(|n| Seat { hold: owner.clone(), n }));
+                    if let (Some(before), Some(after)) = (&before, &after)
+                        && !before.uses().eq(after.uses())
+                    {
+                        return Err(bad(&"the addresses of a hold have changed"));
+                    }
+                }
                 for owned in before.iter().chain(&after) {
                     let Some(uid) = &owned.record.labels.pod.uid else { continue };
-                    for (network, _) in owned.reserved() {
+                    for (network, _) in owned.uses() {
                         touched.indexes.insert(PodInterface {
                             cluster: owner.cluster.clone(),
                             uid: uid.clone(),
@@ -237,6 +253,16 @@ impl Tree {
                     }
                 };
                 touched.indexes.insert(id);
+            }
+            Key::Seat(seat) => {
+                match value {
+                    None => self.seats.remove(&seat),
+                    Some(value) => {
+                        let record = SeatRecord::decode(value).map_err(|e| bad(&e))?;
+                        self.seats.insert(seat.clone(), record.user)
+                    }
+                };
+                touched.seats.insert(seat);
             }
             Key::Tombstone(owner) => match value {
                 None => {
@@ -327,6 +353,8 @@ impl Tree {
         }
         touched.places.iter().try_for_each(|place| self.judge_place(place))?;
         touched.pages.iter().try_for_each(|(network, page)| self.judge_page(network, *page))?;
+        touched.seats.iter().try_for_each(|seat| self.judge_seat(seat))?;
+        touched.owners.iter().try_for_each(|owner| self.judge_user(owner))?;
         touched.indexes.iter().try_for_each(|id| self.judge_index(id))
     }
 
@@ -383,6 +411,39 @@ impl Tree {
         Err(format!("{address} of {network} is reserved and its bit is not set"))
     }
 
+    /// The user that a seat names has it by its record, and the hold is there.
+    fn judge_seat(&self, seat: &Seat) -> Result<(), String> {
+        let Some(user) = self.seats.get(seat) else { return Ok(()) };
+        if self.spoilt_owners.contains(user) {
+            return Ok(());
+        }
+        let taken = || format!("seat {} of {} is taken by {}", seat.n, words(&seat.hold), words(user));
+        if self.owners.get(user).and_then(|owned| owned.record.seat.as_ref()) != Some(seat) {
+            return Err(format!("{}, whose record does not say so", taken()));
+        }
+        match self.owners.contains_key(&seat.hold) {
+            true => Ok(()),
+            false => Err(format!("{}, and there is no such hold", taken())),
+        }
+    }
+
+    /// The seat of a user names it, and it uses the addresses of the hold and no others.
+    fn judge_user(&self, owner: &Owner) -> Result<(), String> {
+        let Some(owned) = self.owners.get(owner).filter(|_| !self.spoilt_owners.contains(owner)) else {
+            return Ok(());
+        };
+        let Some(seat) = &owned.record.seat else { return Ok(()) };
+        let uses = || format!("{} uses {}", words(owner), words(&seat.hold));
+        if self.seats.get(seat) != Some(owner) {
+            return Err(format!("{} without a seat", uses()));
+        }
+        let hold = self.owners.get(&seat.hold);
+        match hold.is_some_and(|hold| hold.uses().eq(owned.uses())) {
+            true => Ok(()),
+            false => Err(format!("{} with addresses of its own", uses())),
+        }
+    }
+
     pub(crate) fn has_bit(&self, network: &NetworkName, address: Addr) -> bool {
         self.pages.get(&(network.clone(), address.page())).is_some_and(|bits| bits.get(address.bit()))
     }
@@ -427,7 +488,7 @@ impl Tree {
         if owned.record.labels.pod.uid.as_ref() != Some(uid) || named.ifname != *ifname {
             return wrong("which is another's");
         }
-        if !owned.reserved().any(|(held, _)| held == *network) {
+        if !owned.uses().any(|(held, _)| held == *network) {
             return wrong("which holds nothing in it");
         }
         if self.dropped_indexes.contains(id) {
@@ -438,7 +499,7 @@ impl Tree {
             let is_same = other.node == named.node
                 && other.ifname == *ifname
                 && theirs.record.labels.pod.uid.as_ref() == Some(uid)
-                && theirs.reserved().any(|(held, _)| held == *network);
+                && theirs.uses().any(|(held, _)| held == *network);
             let (Some(start), Some(their_start)) = (&owned.record.start, &theirs.record.start) else {
                 continue;
             };

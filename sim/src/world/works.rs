@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::future::Future;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,12 +14,13 @@ use metes_audit::audit;
 use metes_audit::pause;
 use metes_audit::repair;
 use metes_config::cni::request::Attachment;
+use metes_config::command::CheckConfig;
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::Keys;
 use metes_core::limits;
 use metes_core::plan::ask::Ask;
 use metes_core::plan::hold::{HoldRequest, Holding};
-use metes_core::pool::{ClusterName, Owner, PodUid, RangeSet, RunStart};
+use metes_core::pool::{ClusterName, Owner, PodUid, RunStart};
 use metes_engine::drive::Driver;
 use metes_engine::policy::Policy;
 use metes_engine::release::release;
@@ -163,16 +163,10 @@ impl Begun {
         })
     }
 
-    pub(crate) fn check(
-        self,
-        owner: Owner,
-        uid: Option<PodUid>,
-        sets: Vec<RangeSet>,
-        previous: Vec<IpAddr>,
-    ) -> Future_ {
+    pub(crate) fn check(self, config: CheckConfig) -> Future_ {
         let process = self.process;
         self.run(limits::CHECK_DEADLINE, async move |run, wire| {
-            let checked = check::check(run, &owner, uid.as_ref(), &sets, &previous).await;
+            let checked = check::check(run, &config).await;
             let goes_on = checked.is_ok();
             wire.report(process, Outcome::Checked(checked));
             goes_on

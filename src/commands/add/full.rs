@@ -113,7 +113,7 @@ async fn set_aside<K: Kv>(run: &Run<'_, K>, full: &Full) -> usize {
                 let gives = |range: &Range| range.standing(address) == Standing::Assignable;
                 set.ranges().iter().any(|range| *range.network() == network && gives(range))
             }
-            OwnerKind::Container(_) | OwnerKind::Unknown => false,
+            OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => false,
         }
     };
     read.found.iter().flat_map(|found| &found.entries).filter(is_of_set).count()

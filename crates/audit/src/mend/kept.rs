@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Kind;
 use metes_core::keys::{Bytes, Key, Keys};
-use metes_core::pool::{Owner, PodIndex, Record, Reservation};
+use metes_core::pool::{Owner, PodIndex, Record, Reservation, SeatRecord};
 use metes_core::txn::Entry;
 
 /// The version of the format that this program writes and reads.
@@ -121,6 +121,7 @@ impl KeptEntry {
             Ok(Key::Owner(owner)) => Some(owner),
             Ok(Key::Ip(..)) => Reservation::decode(&entry.value).ok().map(|record| record.owner),
             Ok(Key::Pod(_)) => PodIndex::decode(&entry.value).ok().map(|index| index.owner),
+            Ok(Key::Seat(_)) => SeatRecord::decode(&entry.value).ok().map(|seat| seat.user),
             Ok(Key::Hold(network, address)) => Some(Owner::of_hold(&network, address)),
             _ => None,
         };

@@ -8,7 +8,7 @@ use metes_core::plan::free;
 use metes_core::pool::bitmap::Bits;
 use metes_core::pool::{
     Addr, Held, Labels, NetworkName, Owner, OwnerKind, OwnerRecord, Page, Pod, PodIndex, PoolChanges, Record,
-    Reservation, newer_version,
+    Reservation, SeatRecord, newer_version,
 };
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Compare, Entry, Op, Txn};
@@ -23,6 +23,7 @@ const SHOWN: usize = 80;
 const NOT_IN_USE: &str = "see that no container uses what is freed: another one may get it at once";
 const POD_IS_DELETED: &str =
     "delete the pod, or see that the container is gone: another one may get what is freed";
+const IN_USE: &str = "a container uses the hold: delete its pod first";
 const NOT_SET_ASIDE: &str =
     "see that what the address was set aside for does not use it: a container may get it at once";
 
@@ -62,6 +63,12 @@ impl Planner<'_> {
                 self.page(entry, (&network, page), &what)
             }
             (Kind::UndecodableSummary, _) => self.delete(entry, "what says which pages are full", None),
+            (Kind::UndecodableSeat, _) => {
+                let what = "which container uses the addresses of a hold";
+                self.delete(entry, what, Some(POD_IS_DELETED))
+            }
+            (Kind::UserWithoutSeat, Some(Key::Owner(owner))) => self.unseated(entry, &owner),
+            (Kind::SeatWithoutUser, Some(Key::Seat(_))) => self.seat(entry),
             (Kind::UndecodableCursor, _) => self.delete(entry, "the address that was given last", None),
             (Kind::UndecodablePodIndex, _) => self.delete(entry, "the youngest container of a pod", None),
             (Kind::UndecodableCluster, _) => {
@@ -206,6 +213,11 @@ impl Planner<'_> {
                 Ok(Mending::Instead(OWNERS_FIRST.to_owned()))
             }
             [] => {
+                if let Some(hold) = named.as_ref().map(|named| &named.owner)
+                    && self.is_seated(hold)?
+                {
+                    return Ok(Mending::Instead(IN_USE.to_owned()));
+                }
                 let owner = Owner::of_hold(network, *address);
                 let record = self.keys.owner(&owner);
                 let hold = named.filter(|named| named.owner == owner).and_then(|named| named.hold);
@@ -345,6 +357,45 @@ impl Planner<'_> {
         self.possible(stands, vec!["deletes the key".to_owned()], None, builder.finish())
     }
 
+    /// Takes again the seat that a record names, if it is free and has its hold.
+    fn unseated(&self, entry: &Entry, owner: &Owner) -> PlannedMend {
+        let record = OwnerRecord::decode(&entry.value).ok();
+        let Some((seat, labels)) = record.and_then(|record| Some((record.seat?, record.labels))) else {
+            return Ok(Mending::Changed);
+        };
+        let (key, hold) = (self.keys.seat(&seat), self.keys.owner(&seat.hold));
+        self.require([key.clone(), hold.clone()].into_iter())?;
+        if self.seen.entry(&key).is_some() || self.seen.entry(&hold).is_none() {
+            return Ok(Mending::Instead("delete its pod: the DEL frees what is left of it".to_owned()));
+        }
+        let mut builder = self.builder(entry);
+        builder.unchanged(hold);
+        builder.absent(key.clone());
+        let pod = pod_words(&labels.pod);
+        builder.put(key, SeatRecord::new(owner.clone(), labels, self.mends.now.to_owned()).encode());
+        let stands = vec![format!("the record of {owner}{pod} names seat {} of {}", seat.n, seat.hold)];
+        let does = vec!["writes the seat".to_owned()];
+        self.possible(stands, does, Some("see that no other container uses the addresses"), builder.finish())
+    }
+
+    /// Gives back a seat whose user does not name it.
+    fn seat(&self, entry: &Entry) -> PlannedMend {
+        let Ok(SeatRecord { user, labels, .. }) = SeatRecord::decode(&entry.value) else {
+            return Ok(Mending::Changed);
+        };
+        let key = self.keys.owner(&user);
+        self.require(std::iter::once(key.clone()))?;
+        if self.seen.mod_revision(&key) > self.mends.audited {
+            return Ok(Mending::Changed);
+        }
+        let mut builder = self.builder(entry);
+        builder.unchanged(key);
+        builder.delete(entry.key.clone());
+        let stands = vec![format!("{} names {user}{}", name(entry), pod_words(&labels.pod))];
+        let does = vec!["deletes the key: the seat is free then".to_owned()];
+        self.possible(stands, does, Some(POD_IS_DELETED), builder.finish())
+    }
+
     /// The same bytes without a lease.
     fn off_lease(&self, entry: &Entry) -> PlannedMend {
         let mut builder = self.builder(entry);
@@ -417,6 +468,9 @@ impl Planner<'_> {
     ) -> PlannedMend {
         let mut builder = Builder::new("mend", self.seen);
         let mut bits = BitChanges::default();
+        if self.is_seated(owner)? {
+            return Ok(Mending::Instead(IN_USE.to_owned()));
+        }
         let mut does = vec![format!("deletes the record of {owner}")];
         let own = self.keys.owner(owner);
         builder.unchanged(own.clone());
@@ -446,6 +500,7 @@ impl Planner<'_> {
         });
         free::free_reservations(self.keys, owner, &rest, &mut builder, &mut bits);
         free::free_index(self.keys, owner, record, &mut builder);
+        free::free_seat(self.keys, owner, record, &mut builder);
         bits.plan(self.keys, &mut builder);
         let first = match owner.kind() {
             OwnerKind::Aside(network, address) => {
@@ -454,9 +509,23 @@ impl Planner<'_> {
                 builder.delete(time);
                 NOT_SET_ASIDE
             }
+            OwnerKind::Subject(_) => {
+                self.keys.seats_of(owner).into_iter().for_each(|seat| builder.absent(seat));
+                NOT_IN_USE
+            }
             OwnerKind::Container(_) | OwnerKind::Unknown => POD_IS_DELETED,
         };
         self.possible(stands, does, Some(first), builder.finish())
+    }
+
+    /// True if it is a hold for a pod that a container uses.
+    fn is_seated(&self, owner: &Owner) -> Result<bool, Vec<Bytes>> {
+        if !matches!(owner.kind(), OwnerKind::Subject(_)) {
+            return Ok(false);
+        }
+        let seats = self.keys.seats_of(owner);
+        self.require(seats.iter().cloned())?;
+        Ok(seats.iter().any(|seat| self.seen.entry(seat).is_some()))
     }
 
     fn possible(

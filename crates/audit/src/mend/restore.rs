@@ -10,7 +10,7 @@ use super::plan::{name, pod_words, shown};
 use super::{Report, TRIES};
 use metes_core::builder::{BitChanges, Builder};
 use metes_core::keys::{Bytes, Key, Keys, LeaseId};
-use metes_core::pool::{Addr, NetworkName, Owner, OwnerRecord, PodIndex, Record, Reservation};
+use metes_core::pool::{Addr, NetworkName, Owner, OwnerRecord, PodIndex, Record, Reservation, SeatRecord};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Compare, Entry, Txn};
 use metes_engine::kv::{Failure, Kv};
@@ -256,6 +256,7 @@ fn goes_with_lease(key: Option<&Key>) -> bool {
                 | Key::Owner(_)
                 | Key::Ip(..)
                 | Key::Pod(_)
+                | Key::Seat(_)
                 | Key::Cursor(..)
                 | Key::Cluster(_)
                 | Key::Seen(..)
@@ -270,6 +271,7 @@ fn stands_for(group: &KeptGroup, key: Option<&Key>, entry: &Entry, standing: &En
     let named = match key {
         Some(Key::Ip(..)) => reserved_for(standing),
         Some(Key::Pod(_)) => PodIndex::decode(&standing.value).ok().map(|index| index.owner),
+        Some(Key::Seat(_)) => SeatRecord::decode(&standing.value).ok().map(|seat| seat.user),
         _ => None,
     };
     standing.value == entry.value || named.is_some() && named == group.owner

@@ -12,16 +12,19 @@ use super::known_pool::DecodedPools;
 use super::pick::{Picked, Picking, Picks};
 use super::pools::ReadPools;
 use super::refused::{Halt, require};
-pub use super::refused::{OtherMachine, Refused};
-use super::resolved::Resolved;
+pub use super::refused::{OtherMachine, Refused, Seated};
+use super::resolved::{NewRecords, Resolved};
 use super::source::Full;
+use super::sticky::{self, Vacant};
 use crate::builder::Builder;
 use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
 use crate::keys::{Bytes, HintName, Keys, LeaseId, Scope};
 use crate::line::Line;
 use crate::meta::{self, Emptiness};
-use crate::pool::{Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, Tombstone, Wanted};
+use crate::pool::{
+    Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, SeatRecord, Tombstone, Wanted,
+};
 use crate::request::TicketRecord;
 use crate::snapshot::Snapshot;
 use crate::txn::Entry;
@@ -140,11 +143,13 @@ impl Change for Allotment<'_> {
         }
     }
 
-    /// A repetition and a takeover write only keys that belong to the owner alone.
+    /// A repetition and a takeover write only keys that belong to the owner alone, and so does a run that takes a seat
+    /// of its hold.
     fn is_unhindered(&self, seen: &Snapshot) -> bool {
         let Ok(asked) = self.resolve(seen) else { return false };
-        let mut own = asked.index_keys(self.keys).into_iter().chain([self.keys.owner(&self.ask.owner)]);
-        own.any(|key| seen.entry(&key).is_some())
+        let own = asked.index_keys(self.keys).into_iter().chain([self.keys.owner(&self.ask.owner)]);
+        let hold = self.ask.hold_keys(self.keys).map(|[hold, _]| hold);
+        own.chain(hold).any(|key| seen.entry(&key).is_some())
     }
 
     fn own_keys(&self, seen: &Snapshot) -> Vec<Bytes> {
@@ -243,11 +248,15 @@ impl Deciding<'_> {
     }
 
     fn take_new(&self) -> Result<Step<Allotted>, Halt> {
+        if let Some(vacant) = Vacant::of(self.asked, self.keys, self.snapshot)? {
+            return self.take_seat(vacant);
+        }
         if let Some(full) = self.asked.gives_nothing() {
             return Ok(Step::Done(Allotted::Full(full)));
         }
-        match self.asked.refused_by_pools() {
-            Some(why) => Err(Halt::Refuse(Refused::Pool(why.clone()))),
+        let refused = self.asked.refused_by_pools().cloned();
+        match refused.or_else(|| sticky::must_be_sticky(self.asked).err()) {
+            Some(why) => Err(Halt::Refuse(Refused::Pool(why))),
             None => match self.picking().pick()? {
                 Picked::Full { set } => Ok(Step::Done(Allotted::Full(self.asked.full(set)))),
                 Picked::Addresses(picks) => self.allot(&picks),
@@ -300,6 +309,7 @@ impl Deciding<'_> {
         for key in self.reservations_of(&self.asked.ask.owner, &record)? {
             builder.unchanged(key);
         }
+        self.must_sit(&record)?;
         // Another run may have served this one without its knowledge.
         let repeats = record.start.as_ref() != Some(&self.asked.ask.stamp.start);
         let start = match record.start {
@@ -308,8 +318,9 @@ impl Deciding<'_> {
         };
         // Scope and labels stay as they are, because reservations and pod index were written with them.
         let addresses = self.asked.kept(record.addresses);
+        let seat = record.seat;
         let record = OwnerRecord::new(addresses, Some(start), record.scope, record.labels);
-        let record = record.on_machine(machine);
+        let record = record.on_machine(machine).in_seat(seat);
         self.put_owner(&mut builder, &record);
         Ok(self.commit(finish(builder)?, record.addresses, repeats))
     }
@@ -324,12 +335,27 @@ impl Deciding<'_> {
         let own = self.keys.owner(&older.owner);
         builder.unchanged(own.clone());
         builder.delete(own);
-        let mut record = self.asked.record(self.asked.kept(older.record.addresses.clone()));
+        if let Some(seat) = &older.record.seat {
+            sticky::put_seat(self.keys, seat, self.asked.ask, &mut builder);
+        }
+        let addresses = self.asked.kept(older.record.addresses.clone());
+        let mut record = self.asked.record(addresses).in_seat(older.record.seat.clone());
         if self.asked.refused_by_pools().is_some() {
             // A record names its queue by its ranges, and these pools have none now. So it keeps the older record's
             // queue.
             record.scope.clone_from(&older.record.scope);
         }
+        self.put_owner(&mut builder, &record);
+        Ok(self.commit(finish(builder)?, record.addresses, false))
+    }
+
+    /// The pod's name has addresses already, and no container uses them.
+    fn take_seat(&self, vacant: Vacant) -> Result<Step<Allotted>, Halt> {
+        let mut builder = self.commit_builder_without_pools();
+        vacant.take(self.keys, self.asked, &mut builder);
+        let Vacant { seat, record: OwnerRecord { addresses, scope, .. }, .. } = vacant;
+        let mut record = self.asked.record(self.asked.kept(addresses)).in_seat(Some(seat));
+        record.scope = scope;
         self.put_owner(&mut builder, &record);
         Ok(self.commit(finish(builder)?, record.addresses, false))
     }
@@ -367,20 +393,34 @@ impl Deciding<'_> {
         Ok(keys)
     }
 
+    /// The seat that the owner's record names must name the owner.
+    fn must_sit(&self, record: &OwnerRecord) -> Result<(), Halt> {
+        let Some(key) = sticky::seat_key(self.keys, record) else { return Ok(()) };
+        let owner = &self.asked.ask.owner;
+        self.require_with(std::slice::from_ref(&key), self.keys.owner(owner))?;
+        let user = self.snapshot.record::<SeatRecord>(&key)?.map(|seat| seat.user);
+        if user.as_ref() == Some(owner) {
+            return Ok(());
+        }
+        let user = user.map_or_else(|| "nobody".to_owned(), |user| user.to_string());
+        let key = String::from_utf8_lossy(&key);
+        let text = format!("{key} is taken by {user}, but the record of {owner} claims it");
+        Err(Halt::Refuse(Refused::Contradiction(text)))
+    }
+
     /// The commit that reserves the picked addresses. At the head of a queue it also serves the runs behind, as many as
     /// fit.
     fn allot(&self, picks: &Picks) -> Result<Step<Allotted>, Halt> {
-        let held = self.asked.held(&picks.taken);
-        let record = self.asked.record(held);
+        let allotted = self.asked.allotted(&picks.taken).map_err(|why| Halt::Refuse(Refused::Pool(why)))?;
         let served = if self.line.is_empty() { &[][..] } else { &batch::SIZES[..] };
         // If many sets are in different networks and all their pages fill up at once, the transaction is too large.
         // Then the cursors are left out; they only guide the next choice.
         let tries = served.iter().map(|&runs| (runs, Cursors::Moved));
         let alone = [(0, Cursors::Moved), (0, Cursors::Kept)];
         for (runs, cursors) in tries.chain(alone) {
-            let planned = self.plan_allotment(picks, &record, (runs, cursors))?;
+            let planned = self.plan_allotment(picks, &allotted, (runs, cursors))?;
             if planned.txn.fits_with_own_key() || cursors == Cursors::Kept {
-                return Ok(self.commit(planned, record.addresses, false));
+                return Ok(self.commit(planned, allotted.record.addresses, false));
             }
         }
         unreachable!("the last try is taken in any case")
@@ -389,17 +429,13 @@ impl Deciding<'_> {
     fn plan_allotment(
         &self,
         picks: &Picks,
-        record: &OwnerRecord,
+        allotted: &NewRecords,
         (runs, cursors): (usize, Cursors),
     ) -> Result<Planned, Halt> {
         let mut builder = self.commit_builder();
-        for (network, address) in picks.all() {
-            let key = self.keys.ip(network, *address);
-            builder.absent(key.clone());
-            builder.put(key, self.asked.ask.reservation());
-        }
+        allotted.reserve(picks.all(), self.keys, self.asked.ask, &mut builder);
         self.asked.cooling_keys(self.keys).for_each(|key| builder.absent(key));
-        self.put_owner(&mut builder, record);
+        self.put_owner(&mut builder, &allotted.record);
         // This record is for people only. Like the cursors, it is left out if the transaction has no room for it.
         if let (Some((key, value)), Cursors::Moved) = (self.kept, cursors) {
             builder.put(key.clone(), value.clone());
@@ -416,11 +452,16 @@ impl Deciding<'_> {
 
     /// Every commit of an ADD relies on its fence, tombstone, meta and pools.
     fn commit_builder(&self) -> Builder<'_> {
+        let mut builder = self.commit_builder_without_pools();
+        self.asked.rely_on_pools(self.keys, &mut builder);
+        builder
+    }
+
+    fn commit_builder_without_pools(&self) -> Builder<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
         self.fence.guard(&mut builder);
         meta::rely_on(self.keys, self.snapshot, &self.asked.ask.first_meta(), &mut builder);
         builder.unchanged(self.keys.tombstone(&self.asked.ask.owner));
-        self.asked.rely_on_pools(self.keys, &mut builder);
         builder
     }
 

@@ -1,10 +1,12 @@
 //! An ADD as it is configured: it asks for addresses. Pure.
 
+use serde::{Deserialize, Serialize};
+
 use super::known_pool::DecodedPools;
 use super::pools;
 use crate::keys::{Bytes, HintName, Keys, digest_hex};
 use crate::pool::{
-    AskedRanges, Facts, Labels, Meta, Owner, PoolsWanted, Record, Reservation, RunStart, Wanted,
+    AskedRanges, Facts, Keep, Labels, Meta, Owner, PoolsWanted, Record, Reservation, RunStart, Seat, Wanted,
 };
 use crate::snapshot::Snapshot;
 
@@ -19,8 +21,21 @@ pub struct Ask {
     pub wanted: Wanted,
     /// The run that asks.
     pub stamp: RunStamp,
+    /// The addresses belong to the pod's name; none: to the container.
+    pub sticky: Option<Sticky>,
     /// Selects the node's page for `spread`.
     pub node_seed: u64,
+}
+
+/// The addresses of an ADD outlive the pod: a hold has them, and the container a seat of that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sticky {
+    /// The owner of the addresses.
+    pub hold: Owner,
+    /// For how long a hold that is made now stays after its last use; none: its pools say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
 }
 
 /// A run, as the records say that it writes.
@@ -42,7 +57,13 @@ impl Ask {
     pub fn new(owner: Owner, labels: Labels, wanted: impl Into<Wanted>, stamp: RunStamp) -> Self {
         let digest = digest_hex(owner.node.as_str().as_bytes());
         let node_seed = u64::from_str_radix(&digest[..16], 16).unwrap_or_default();
-        Self { owner, labels, wanted: wanted.into(), stamp, node_seed }
+        Self { owner, labels, wanted: wanted.into(), stamp, sticky: None, node_seed }
+    }
+
+    /// The same for addresses that outlive the pod.
+    #[must_use]
+    pub fn sticky(self, sticky: Option<Sticky>) -> Self {
+        Self { sticky, ..self }
     }
 
     /// The ranges of its configuration, as they are kept; none if it has no range, or pools. A pool says itself which
@@ -99,10 +120,17 @@ impl Ask {
         Reservation::new(self.owner.clone(), self.labels.clone(), created_at).encode()
     }
 
+    /// The keys of its hold and of the seat that it takes; none if its addresses end with the container.
+    pub(crate) fn hold_keys(&self, keys: &Keys) -> Option<[Bytes; 2]> {
+        let Sticky { hold, .. } = self.sticky.as_ref()?;
+        Some([keys.owner(hold), keys.seat(&Seat { hold: hold.clone(), n: Seat::FIRST })])
+    }
+
     /// All keys that the first look needs while it is not known what its pools say.
     pub(crate) fn reads_without_pools(&self, keys: &Keys) -> Vec<Bytes> {
         let own = [keys.meta(), keys.owner(&self.owner), keys.tombstone(&self.owner)];
         own.into_iter()
+            .chain(self.hold_keys(keys).into_iter().flatten())
             .chain(self.pools().into_iter().flat_map(|pools| pools::pool_keys(pools, keys)))
             .collect()
     }

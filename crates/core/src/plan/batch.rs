@@ -116,6 +116,7 @@ impl<'a> Batch<'a> {
         }
         self.written.insert(self.keys.owner(&asked.ask.owner));
         self.written.extend(asked.index_keys(self.keys));
+        self.written.extend(asked.ask.hold_keys(self.keys).into_iter().flatten());
         self.written.extend(picks.all().map(|(network, address)| self.keys.ip(network, *address)));
         Ok(())
     }
@@ -267,7 +268,7 @@ impl<'a> Batch<'a> {
         // one can be compared with.
         let is_meant = record == request.record
             && FreeGuard::OlderThan(start).admits(&record, entry.create_revision, entry.mod_revision);
-        let is_meant = is_meant && !record.has_cooldown();
+        let is_meant = is_meant && !record.has_cooldown() && record.seat.is_none();
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
         let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start));
         let index = free::index_keys(self.keys, owner, &record);
@@ -300,7 +301,8 @@ impl<'a> Batch<'a> {
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
         // of the same owner or pod.
         let is_known = |key: &Bytes| self.written.contains(key) || self.snapshot.entry(key).is_some();
-        if asked.scope() != *scope || asked.own_keys(self.keys).iter().any(is_known) {
+        let hold = ask.hold_keys(self.keys).map(|[hold, _]| hold);
+        if asked.scope() != *scope || asked.own_keys(self.keys).iter().chain(&hold).any(is_known) {
             return Ok(None);
         }
         let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
@@ -314,23 +316,19 @@ impl<'a> Batch<'a> {
         if picks.all().any(|(network, address)| self.written.contains(&self.keys.ip(network, *address))) {
             return Ok(None);
         }
+        let Ok(allotted) = asked.allotted(&picks.taken) else { return Ok(None) };
         self.take(asked, &picks)?;
-        let record = asked.record(asked.held(&picks.taken));
         let mut builder = Builder::new("serve", self.snapshot);
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
         asked.rely_on_pools(self.keys, &mut builder);
-        for (network, address) in picks.all() {
-            let key = self.keys.ip(network, *address);
-            builder.absent(key.clone());
-            builder.put(key, ask.reservation());
-        }
-        for key in free::index_keys(self.keys, &ask.owner, &record) {
+        allotted.reserve(picks.all(), self.keys, ask, &mut builder);
+        for key in free::index_keys(self.keys, &ask.owner, &allotted.record) {
             builder.absent(key.clone());
             builder.put(key, PodIndex::new(ask.owner.clone()).encode());
         }
-        builder.put(own, record.encode());
+        builder.put(own, allotted.record.encode());
         builder.delete(waiting.ticket.key.clone());
         let Ok(mut txn) = builder.finish() else { return Ok(None) };
         // If a pool has changed, all that rely on it drop out. It may be large, so the first of them alone reads it.

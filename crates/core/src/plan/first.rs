@@ -42,7 +42,9 @@ pub fn commit_first<C: Change>(
     commit.done.as_ref()?;
     let Txn { step, compares, otherwise, .. } = &mut commit.txn;
     *step = "commit-first";
-    compares.push(Compare::Create(tail, 0));
+    if !change.is_unhindered(&remembered) {
+        compares.push(Compare::Create(tail, 0));
+    }
     for op in look {
         if !otherwise.contains(&op) {
             otherwise.push(op);

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::change::{Change, Commit, Step};
 use super::effects::Planned;
+use super::sticky;
 use crate::builder::{BitChanges, Builder};
 use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
@@ -13,7 +14,7 @@ use crate::keys::{Bytes, Keys, LeaseId, Scope};
 use crate::line::Line;
 use crate::pool::{
     Addr, Caller, Cooling, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PodIndex, Record, Reservation,
-    RunStart, Tombstone,
+    RunStart, SeatRecord, Tombstone,
 };
 use crate::request::TicketRecord;
 use crate::snapshot::{BadRecord, Snapshot};
@@ -105,6 +106,8 @@ pub struct Freeing<'a> {
     free: Free<'a>,
     keys: &'a Keys,
     mode: Mode,
+    /// The conditions of the free, and those of its owner: a hold does not end while a container uses it.
+    only_if: Vec<Compare>,
     /// The addresses of the owner when its record was last read.
     held: Vec<Held>,
     /// The owner under those former names under which it held something then.
@@ -201,6 +204,7 @@ impl Change for Freeing<'_> {
             keys.push(self.keys.page(network, address.page()));
         }
         keys.extend(index_keys(self.keys, self.free.owner, &record));
+        keys.extend(sticky::seat_key(self.keys, &record));
         keys.sort();
         keys.dedup();
         keys
@@ -219,9 +223,9 @@ impl Change for Freeing<'_> {
         let freed = Freeable { owner, record: &record, leases: self.leases.as_deref() };
         let mut planned = transaction(self.keys, seen, freed, self.tombstone(seen), fence, self.mode)?;
         if let Ok(Planned { txn, .. }) = &mut planned {
-            txn.compares.extend_from_slice(self.free.only_if);
+            txn.compares.extend_from_slice(&self.only_if);
             txn.otherwise.extend(self.conditions().map(Op::Get));
-            txn.then.extend(self.hold_key().map(Op::Delete));
+            txn.then.extend(self.note_of_hold().map(Op::Delete));
         }
         Ok(self.commit(planned, Freed::Addresses(record.addresses.clone())))
     }
@@ -232,7 +236,13 @@ impl<'a> Freeing<'a> {
     #[must_use]
     pub fn new(free: Free<'a>, keys: &'a Keys, mode: Mode, leases: Option<&'a mut CoolingLeases>) -> Self {
         let (held, held_formerly, decoded) = Default::default();
-        Self { free, keys, mode, held, held_formerly, leases, decoded }
+        let seats = match free.owner.kind() {
+            OwnerKind::Subject(_) => keys.seats_of(free.owner).to_vec(),
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => Vec::new(),
+        };
+        let are_free = seats.into_iter().map(|seat| Compare::Create(seat, 0));
+        let only_if = free.only_if.iter().cloned().chain(are_free).collect();
+        Self { free, keys, mode, only_if, held, held_formerly, leases, decoded }
     }
 
     /// The owner under each former name of its node under which it holds something, as far as that was read.
@@ -253,12 +263,12 @@ impl<'a> Freeing<'a> {
     fn base_keys(&self) -> Vec<Bytes> {
         let base = [self.keys.owner(self.free.owner), self.keys.tombstone(self.free.owner)];
         let former = self.free.former.iter().map(|owner| self.keys.owner(owner));
-        base.into_iter().chain(self.hold_key()).chain(former).chain(self.conditions()).collect()
+        base.into_iter().chain(self.note_of_hold()).chain(former).chain(self.conditions()).collect()
     }
 
-    /// The keys that its own conditions look at.
+    /// The keys that its conditions look at.
     fn conditions(&self) -> impl Iterator<Item = Bytes> {
-        self.free.only_if.iter().map(|compare| compare.key().clone())
+        self.only_if.iter().map(|compare| compare.key().clone())
     }
 
     /// The owner's record as read, if it is one that may be freed.
@@ -271,7 +281,7 @@ impl<'a> Freeing<'a> {
             return Ok(Err(Freed::Elsewhere(record.machine.clone())));
         }
         let is_meant = self.free.guard.admits(&record, entry.create_revision, entry.mod_revision);
-        let may_end = self.free.only_if.iter().all(|compare| compare.is_met_by(seen.entry(compare.key())));
+        let may_end = self.only_if.iter().all(|compare| compare.is_met_by(seen.entry(compare.key())));
         Ok(if is_meant && may_end { Ok(record) } else { Err(Freed::Younger) })
     }
 
@@ -287,13 +297,16 @@ impl<'a> Freeing<'a> {
         Ok(record)
     }
 
-    /// The key that exists as long as the time of the hold is not over, if this frees a hold and may find that key.
-    fn hold_key(&self) -> Option<Bytes> {
+    /// The key that goes with a hold, if this frees one: that of its time, or the sighting of an unused one. None if it
+    /// is known that there is no such key.
+    fn note_of_hold(&self) -> Option<Bytes> {
         let key = match self.free.owner.kind() {
             OwnerKind::Aside(network, address) => self.keys.hold(&network, address),
+            OwnerKind::Subject(_) => self.keys.orphan(self.free.owner),
             OwnerKind::Container(_) | OwnerKind::Unknown => return None,
         };
-        self.conditions().all(|condition| condition != key).then_some(key)
+        let is_absent = Compare::Create(key.clone(), 0);
+        (!self.only_if.contains(&is_absent)).then_some(key)
     }
 
     /// The start for the tombstone. Where this frees for a run of an earlier boot, a tombstone of the present boot is
@@ -397,6 +410,7 @@ pub(crate) fn transaction(
     let mut changes = BitChanges::default();
     free_reservations(keys, owner, record, &mut builder, &mut changes);
     free_index(keys, owner, record, &mut builder);
+    free_seat(keys, owner, record, &mut builder);
     if let Some(leases) = leases {
         cool(keys, record, leases, &mut builder, &mut changes);
     }
@@ -455,6 +469,15 @@ pub fn free_index(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mu
         if matches!(builder.seen().record::<PodIndex>(&key), Ok(Some(index)) if index.owner == *owner) {
             builder.delete(key);
         }
+    }
+}
+
+/// The seat of a record, if it names `owner`: it is deleted. It is not compared: who writes it writes the record, too.
+pub fn free_seat(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mut Builder<'_>) {
+    let Some(key) = sticky::seat_key(keys, record) else { return };
+    builder.relies_on(&key);
+    if matches!(builder.seen().record::<SeatRecord>(&key), Ok(Some(seat)) if seat.user == *owner) {
+        builder.delete(key);
     }
 }
 

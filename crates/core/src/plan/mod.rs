@@ -1,6 +1,7 @@
 //! The plan of each change: its next step, from a snapshot.
 //!
 //! - [`change`]: a change, as the engine carries it out. [`allot`] (ADD), [`free`] and [`hold`] are three.
+//! - `sticky`: addresses that outlive a pod.
 //! - [`given`]: the part of a change that reserves an address which is given, not chosen.
 //! - [`first`]: a commit that is sent as the first request. [`batch`]: one commit for many runs of a queue.
 //! - [`ask`], [`pools`]: the request of an ADD, and its pools. [`pool_change`]: an operator's change of a pool.
@@ -21,3 +22,4 @@ pub mod pools;
 pub mod refused;
 pub mod resolved;
 pub mod source;
+mod sticky;

@@ -4,6 +4,7 @@
 //! text that has been replaced: not by a head that serves others, and not by a first commit that was planned on a hint.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use super::known_pool::{DecodedPools, KnownPool, open_set};
@@ -57,6 +58,8 @@ pub enum PoolRefused {
         /// The fact.
         why: String,
     },
+    /// The pool does not say for how long its addresses stay with a pod's name.
+    NotSticky(PoolName),
     /// No range of the pool of this element is open.
     Closed {
         /// Its position.
@@ -68,6 +71,21 @@ pub enum PoolRefused {
     NotOpen(Addr, PoolName, RangeState),
     /// The record of a pool does not decode.
     Bad(BadRecord),
+}
+
+impl PoolRefused {
+    /// True if it leaves no pool that an address could be of.
+    pub(crate) fn leaves_no_pool(&self) -> bool {
+        match self {
+            Self::Missing(_)
+            | Self::ForNobody(_)
+            | Self::NotOnNode(_)
+            | Self::TooMany(_)
+            | Self::NotAllowed { .. }
+            | Self::Bad(_) => true,
+            Self::NotSticky(_) | Self::Closed { .. } | Self::Outside(_) | Self::NotOpen(..) => false,
+        }
+    }
 }
 
 /// The keys of all pools that may be used, and of what `auto` chooses them by.
@@ -183,6 +201,7 @@ impl ReadPools {
             | PoolRefused::ForNobody(_)
             | PoolRefused::NotOnNode(_)
             | PoolRefused::TooMany(_)
+            | PoolRefused::NotSticky(_)
             | PoolRefused::Bad(_) => None,
         }?;
         let pool = self.known.get(self.wanted.elements.get(element)?.name()?)?.clone();
@@ -215,15 +234,18 @@ impl ReadPools {
         pool_keys(&self.wanted, keys)
     }
 
-    /// The keys that a commit relies on, each once: those of the used pools, and `v1/pools` if `auto` has chosen them.
-    pub(crate) fn used_keys(&self, keys: &Keys) -> Vec<Bytes> {
+    /// The keys that a commit relies on that uses these pools, each once: theirs, and `v1/pools` if `auto` has chosen.
+    pub(crate) fn keys_of<'p>(
+        &self,
+        keys: &Keys,
+        used: impl Iterator<Item = &'p PoolName>,
+    ) -> BTreeSet<Bytes> {
         let changes = self.wanted.has_auto().then(|| keys.pool_changes());
-        let used = self.used().map(|name| keys.pool(name));
-        changes.into_iter().chain(used).collect::<BTreeSet<_>>().into_iter().collect()
+        changes.into_iter().chain(used.map(|name| keys.pool(name))).collect()
     }
 
     /// The pools that addresses are taken from, one for each, in result order.
-    fn used(&self) -> impl Iterator<Item = &PoolName> {
+    pub(crate) fn used(&self) -> impl Iterator<Item = &PoolName> {
         self.wanted.elements.iter().filter_map(PoolElement::name)
     }
 
@@ -272,6 +294,39 @@ impl ReadPools {
         addresses.len() == self.wanted.elements.len()
             && self.wanted.elements.iter().zip(addresses).all(of_element)
             && self.wanted.requests.iter().all(|asked| addresses.iter().any(|held| held.address == *asked))
+    }
+
+    /// The pools by which a pod may use the addresses of a hold: for each the first one of its element that has it and
+    /// allows this pod now. The state of a range does not matter.
+    ///
+    /// # Errors
+    /// That pool has no such address; or the reason why it allows nothing.
+    pub(crate) fn of_hold(
+        &self,
+        addresses: &[Held],
+        facts: Facts<'_>,
+    ) -> Result<Vec<PoolName>, Option<PoolRefused>> {
+        let PoolsWanted { elements, requests, .. } = &self.wanted;
+        let is_held = |asked: &IpAddr| addresses.iter().any(|held| held.address == *asked);
+        if addresses.len() != elements.len() || !requests.iter().all(is_held) {
+            return Err(None);
+        }
+        let of_element = |(at, (element, held)): (usize, (&PoolElement, &Held))| {
+            let known = element.names.iter().filter_map(|name| self.definition(name));
+            let has_it = known.filter(|pool| FromPool::of(&[pool], held).is_some());
+            let mut refused = None;
+            for pool in has_it {
+                match pool.refuses(facts) {
+                    None => return Ok(pool.pool.clone()),
+                    Some(why) => {
+                        let name = pool.pool.clone();
+                        refused = refused.or(Some(PoolRefused::NotAllowed { element: at, name, why }));
+                    }
+                }
+            }
+            Err(refused)
+        };
+        elements.iter().zip(addresses).enumerate().map(of_element).collect()
     }
 
     /// True if no range of the pools has this address as its gateway.

@@ -6,7 +6,7 @@ use super::pools::PoolRefused;
 use crate::keys::{Bytes, Keys, NetworkAddress};
 use crate::meta::OutOfService;
 use crate::pool::choose::Refusal;
-use crate::pool::{Addr, Held, NetworkName, Owner, Reservation};
+use crate::pool::{Addr, Held, NetworkName, Owner, Pod, Reservation};
 use crate::snapshot::{BadRecord, Snapshot};
 use crate::txn::Op;
 
@@ -23,6 +23,10 @@ pub enum Refused {
     Unfit(Vec<Held>),
     /// Its pools give no address.
     Pool(PoolRefused),
+    /// A container uses the hold of its pod's name.
+    Seated(Box<Seated>),
+    /// The hold of its pod's name has addresses that the configuration does not give.
+    HoldUnfit(Owner, Vec<Held>),
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
     /// A requested address is set aside, with this note.
@@ -51,6 +55,19 @@ impl Refused {
             None => Refused::Address(address, network, why),
         }
     }
+}
+
+/// The use of a hold by a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seated {
+    /// The hold.
+    pub hold: Owner,
+    /// The container.
+    pub user: Owner,
+    /// Its pod.
+    pub pod: Pod,
+    /// Since when, RFC 3339 in UTC.
+    pub taken_at: String,
 }
 
 /// A machine that holds addresses under an owner's names.

@@ -7,13 +7,14 @@ use super::ask::Ask;
 use super::known_pool::DecodedPools;
 use super::pools::{PoolRefused, ReadPools};
 use super::source::{Full, Source, SourceSet};
+use super::sticky::NewHold;
 use crate::builder::Builder;
 use crate::keys::{Bytes, Keys, NetworkAddress, Scope};
 use crate::pool::choose::{Choice, Order, choose, spread_start};
 use crate::pool::range::Standing;
 use crate::pool::{
-    Addr, Held, Need, NetworkName, Owner, OwnerRecord, Page, Range, RangeSet, RangesWanted, Start, View,
-    Wanted, Wish,
+    Addr, Held, Need, NetworkName, Owner, OwnerRecord, Page, PoolName, Range, RangeSet, RangesWanted, Start,
+    View, Wanted, Wish,
 };
 use crate::snapshot::Snapshot;
 
@@ -110,7 +111,13 @@ impl<'a> Resolved<'a> {
 
     /// Compares the pools that addresses are taken from, so that none is given by a text that has been replaced.
     pub(crate) fn rely_on_pools(&self, keys: &Keys, builder: &mut Builder<'_>) {
-        let used = self.pools.as_ref().map(|pools| pools.used_keys(keys)).unwrap_or_default();
+        let used = self.pools.as_ref().map(|pools| pools.keys_of(keys, pools.used())).unwrap_or_default();
+        used.into_iter().for_each(|pool| builder.unchanged(pool));
+    }
+
+    /// Compares the pools by which it may use the addresses of a hold.
+    pub(crate) fn rely_on_pools_of_hold(&self, pools: &[PoolName], keys: &Keys, builder: &mut Builder<'_>) {
+        let used = self.pools.as_ref().map(|all| all.keys_of(keys, pools.iter())).unwrap_or_default();
         used.into_iter().for_each(|pool| builder.unchanged(pool));
     }
 
@@ -146,6 +153,7 @@ impl<'a> Resolved<'a> {
         let mut base = vec![keys.meta()];
         base.extend(self.cursor_keys(keys));
         base.extend(self.own_keys(keys));
+        base.extend(self.ask.hold_keys(keys).map(|[hold, _]| hold));
         base
     }
 
@@ -161,10 +169,12 @@ impl<'a> Resolved<'a> {
         keys.cursor(set, self.start_page(set))
     }
 
-    /// The keys that no other run writes, and that do not exist before its first commit: the owner's, and its pod's.
+    /// The keys that no other run writes, and that do not exist before its first commit: the owner's, its pod's, and
+    /// the seat that it takes. The hold of that seat may exist.
     pub(crate) fn own_keys(&self, keys: &Keys) -> Vec<Bytes> {
         let mut own = vec![keys.owner(&self.ask.owner), keys.tombstone(&self.ask.owner)];
         own.extend(self.index_keys(keys));
+        own.extend(self.ask.hold_keys(keys).map(|[_, seat]| seat));
         own
     }
 
@@ -213,6 +223,14 @@ impl<'a> Resolved<'a> {
             .on_machine(&self.ask.stamp.machine)
     }
 
+    /// The records of an owner that gets these addresses, one from each set.
+    pub(crate) fn allotted(&self, taken: &[NetworkAddress]) -> Result<NewRecords, PoolRefused> {
+        let held = self.held(taken);
+        let hold = NewHold::of(self, &held)?;
+        let seat = hold.as_ref().map(NewHold::seat);
+        Ok(NewRecords { record: self.record(held).in_seat(seat), hold })
+    }
+
     /// Every network that this configuration can reserve in.
     fn networks(&self) -> BTreeSet<&NetworkName> {
         let of_ranges = self.sets().iter().flat_map(|of| of.set.ranges()).map(Range::network);
@@ -247,6 +265,18 @@ impl<'a> Resolved<'a> {
             && sets.iter().zip(from_sets).all(|(of, held)| of.fits(held))
     }
 
+    /// The pools by which it may use the addresses of a hold; none of them if it has ranges of its own.
+    ///
+    /// # Errors
+    /// The addresses are none that it could give; or the reason why its pools allow nothing.
+    pub(crate) fn of_hold(&self, addresses: &[Held]) -> Result<Vec<PoolName>, Option<PoolRefused>> {
+        let (Some(pools), Wanted::Pools(wanted)) = (&self.pools, &self.ask.wanted) else {
+            return if self.fits(addresses) { Ok(Vec::new()) } else { Err(None) };
+        };
+        let chosen = self.refused_by_pools().filter(|why| why.leaves_no_pool()).cloned();
+        pools.of_hold(addresses, self.ask.facts(wanted)).map_err(|why| why.or(chosen))
+    }
+
     /// True if this sandbox may inherit what another sandbox of the pod holds: it fits, and no address of it is now a
     /// gateway, network or broadcast address.
     pub(crate) fn gives(&self, addresses: &[Held]) -> bool {
@@ -260,6 +290,34 @@ impl<'a> Resolved<'a> {
                 || matches!(standing, Standing::Gateway | Standing::NetworkAddress | Standing::Broadcast)
         };
         self.fits(addresses) && !self.sets().iter().zip(addresses).any(is_nobodys)
+    }
+}
+
+/// The records of an owner that gets new addresses.
+pub(crate) struct NewRecords {
+    pub(crate) record: OwnerRecord,
+    /// The hold that has the addresses; none: the owner itself has them.
+    hold: Option<NewHold>,
+}
+
+impl NewRecords {
+    /// Reserves the addresses, if they are free; for the hold, if there is one.
+    pub(crate) fn reserve<'p>(
+        &self,
+        picks: impl Iterator<Item = &'p NetworkAddress>,
+        keys: &Keys,
+        ask: &Ask,
+        builder: &mut Builder<'_>,
+    ) {
+        let reservation = self.hold.as_ref().map_or_else(|| ask.reservation(), |hold| hold.reservation(ask));
+        for (network, address) in picks {
+            let key = keys.ip(network, *address);
+            builder.absent(key.clone());
+            builder.put(key, reservation.clone());
+        }
+        if let Some(hold) = &self.hold {
+            hold.put(keys, ask, builder);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::choose::Order;
 use super::cooldown::{Cooldown, CooldownTime, WhenFull};
 use super::dns::PoolDns;
+use super::keep::Keep;
 use super::names::{AUTO, NetworkName, PoolName};
 use super::range::{Range, RangeError, RangeSpec, excludes_nothing, is_on_link, usable};
 use super::selector::{Facts, Selector};
@@ -51,6 +52,9 @@ pub struct PoolDefinition {
     /// The rule for an ADD if all that is free is cooling.
     #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub cooldown_when_full: WhenFull,
+    /// For how long its addresses stay with a pod's name; none: no network may ask for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Keep>,
     /// The pods that may take addresses from it; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allow: Option<Selector>,
@@ -563,7 +567,7 @@ mod tests {
         r#"{"range":"10.56.0.0/16","gateway":"10.56.255.254","exclude":["10.56.0.0/28","10.56.1.1/32"]},"#,
         r#"{"range":"10.57.0.5-10.57.0.9/20","state":"draining"}],"order":"lowest","#,
         r#""routes":[{"dst":"10.0.0.0/8","gw":"10.56.255.254"}],"dns":{"nameservers":["10.56.0.53"],"#,
-        r#""domain":"a.test","search":["b.test"],"options":["ndots:2"]},"allow":{"namespaces":["team-*"]},"#,
+        r#""domain":"a.test","search":["b.test"],"options":["ndots:2"]},"keep":"7days","allow":{"namespaces":["team-*"]},"#,
         r#""for":{"nodes":["gpu-*"],"node_labels":{"rack":["7"]}},"priority":-3,"note":"owner netops"}"#
     );
 
@@ -615,6 +619,10 @@ mod tests {
                 "has no address that could be given",
             ),
             (ranges(r#"{"range":"10.0.0.0/24","state":"shut"}"#), "expected open, draining or closed"),
+            (
+                r#"{"pool":"a","keep":"2y","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
+                "\"2y\" is no time to keep: expected \"forever\"",
+            ),
             (
                 ranges(r#"{"range":"10.0.0.0/24"},{"range":"10.0.0.128/25"}"#),
                 "ranges[1].range: 10.0.0.128/25 overlaps 10.0.0.0/24 of ranges[0]",

@@ -17,6 +17,12 @@ pub const NO_CLUSTER: &str = "-";
 /// The first character of the name that stands for a node in the owner of a hold.
 pub(crate) const OF_HOLDS: char = '@';
 
+/// Begins that name where the hold is for a pod's name; the pod's namespace follows.
+const OF_PODS: &str = "@pod.";
+
+/// The longest name of a namespace, as Kubernetes bounds it.
+const NAMESPACE_MAX: usize = 63;
+
 /// The word that a configuration writes in place of a pool's name: the pools decide whom they are for. No pool has this
 /// name.
 pub const AUTO: &str = "auto";
@@ -272,14 +278,39 @@ impl NodeName {
         NetworkName::stored(self.0.strip_prefix(OF_HOLDS)?).ok()
     }
 
-    /// Reads a name back from a key or a record: that of a node, or what stands there for addresses that are set aside.
+    /// Stands where an owner has its node, for the holds of the pods of `namespace`. No host file can spell it.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if it is no namespace's name.
+    pub(super) fn of_pods(namespace: &str) -> Result<Self, InvalidName> {
+        if is_plain_name(namespace, NAMESPACE_MAX) {
+            return Ok(Self(format!("{OF_PODS}{namespace}")));
+        }
+        let expected = "1 to 63 characters out of A-Z a-z 0-9 . _ -";
+        Err(InvalidName { what: "namespace", found: namespace.to_owned(), expected })
+    }
+
+    /// The namespace of the pods that this name stands for; none if it stands for none. `@pod.NAME` may also stand for
+    /// the network `pod.NAME`: the owner's cluster tells which ([`super::Owner::kind`]).
+    pub(super) fn namespace_of_pods(&self) -> Option<&str> {
+        self.0.strip_prefix(OF_PODS).filter(|namespace| is_plain_name(namespace, NAMESPACE_MAX))
+    }
+
+    /// True if it stands for something that is no node.
+    pub(super) fn is_of_holds(&self) -> bool {
+        self.0.starts_with(OF_HOLDS)
+    }
+
+    /// Reads a name back from a key or a record: that of a node, or what stands there in the owner of a hold.
     ///
     /// # Errors
     /// [`InvalidName`] if it is neither.
     pub(crate) fn stored(text: &str) -> Result<Self, InvalidName> {
-        match text.strip_prefix(OF_HOLDS) {
-            None => text.parse(),
-            Some(network) => NetworkName::stored(network).map(|network| Self::of_holds(&network)),
+        let Some(network) = text.strip_prefix(OF_HOLDS) else { return text.parse() };
+        let name = Self(text.to_owned());
+        match name.namespace_of_pods() {
+            Some(_) => Ok(name),
+            None => NetworkName::stored(network).map(|network| Self::of_holds(&network)),
         }
     }
 }
@@ -410,11 +441,19 @@ mod tests {
             assert!(name.as_str().parse::<NodeName>().is_err());
             assert_eq!(NodeName::stored(name.as_str()), Ok(name));
         }
-        for bad in ["@", "@@", "@a/b", "@..", "a@b"] {
+        for bad in ["@", "@@", "@a/b", "@..", "a@b", "@pod.a@b"] {
             assert!(NodeName::stored(bad).is_err(), "{bad:?}");
         }
         let node = NodeName::stored("n1").expect("a node's name");
         assert_eq!(node.network_of_holds(), None);
+        let longest = "x".repeat(NAMESPACE_MAX);
+        let name = NodeName::of_pods(&longest).expect("a namespace");
+        assert_eq!(name.namespace_of_pods(), Some(&*longest));
+        assert!(name.as_str().parse::<NodeName>().is_err());
+        assert_eq!(NodeName::stored(name.as_str()), Ok(name));
+        for bad in ["", "..", "a/b", &"x".repeat(NAMESPACE_MAX + 1)] {
+            assert!(NodeName::of_pods(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

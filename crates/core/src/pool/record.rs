@@ -54,8 +54,27 @@ pub enum OwnerKind {
     Container(ContainerKind),
     /// An address that an operator has set aside, in its network.
     Aside(NetworkName, Addr),
+    /// The addresses of a pod's interface that outlive each pod of that name. A pod that uses them has a [`Seat`].
+    Subject(Subject),
     /// It stands where holds stand, and is none that this program knows. Only a person ends it.
     Unknown,
+}
+
+/// The name that a hold is for: that of a pod, whichever pod has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+}
+
+/// As kubectl writes it: `pod prod/db-0`.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, name } = self;
+        write!(f, "pod {namespace}/{name}")
+    }
 }
 
 impl Owner {
@@ -83,14 +102,33 @@ impl Owner {
         }
     }
 
-    /// The kind of this owner.
+    /// The owner of the addresses that outlive each pod of this name. No container can have these names.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the pod's namespace or name cannot stand in a key.
+    pub fn of_pod(
+        cluster: ClusterName,
+        Subject { namespace, name }: &Subject,
+        ifname: InterfaceName,
+    ) -> Result<Self, InvalidName> {
+        let (node, container_id) = (NodeName::of_pods(namespace)?, name.parse()?);
+        Ok(Self { node, container_id, ifname, cluster: Some(cluster) })
+    }
+
+    /// The kind of this owner. An address that is set aside belongs to no cluster, and a pod always to one.
     #[must_use]
     pub fn kind(&self) -> OwnerKind {
-        let Some(network) = self.node.network_of_holds() else {
+        if !self.node.is_of_holds() {
             return OwnerKind::Container(self.container_id.kind());
-        };
-        match self.container_id.held() {
-            Some(address) if *self == Self::of_hold(&network, address) => OwnerKind::Aside(network, address),
+        }
+        if let (Some(_), Some(namespace)) = (&self.cluster, self.node.namespace_of_pods()) {
+            let name = self.container_id.as_str().to_owned();
+            return OwnerKind::Subject(Subject { namespace: namespace.to_owned(), name });
+        }
+        match (self.node.network_of_holds(), self.container_id.held()) {
+            (Some(network), Some(address)) if *self == Self::of_hold(&network, address) => {
+                OwnerKind::Aside(network, address)
+            }
             _ => OwnerKind::Unknown,
         }
     }
@@ -109,9 +147,11 @@ impl fmt::Display for Owner {
             OwnerKind::Aside(network, address) => {
                 return write!(f, "the hold of {address} in network {network}");
             }
-            OwnerKind::Container(_) | OwnerKind::Unknown => {}
+            OwnerKind::Subject(subject) => write!(f, "the hold for {} of {subject}", self.ifname)?,
+            OwnerKind::Container(_) | OwnerKind::Unknown => {
+                write!(f, "{} of container {} on {}", self.ifname, self.container_id, self.node)?;
+            }
         }
-        write!(f, "{} of container {} on {}", self.ifname, self.container_id, self.node)?;
         match &self.cluster {
             None => Ok(()),
             Some(cluster) => write!(f, " of cluster {cluster}"),
@@ -196,6 +236,12 @@ impl Held {
     #[must_use]
     pub fn new(address: IpAddr, network: Option<NetworkName>) -> Self {
         Self { address, network, pool: None, cooldown_s: 0 }
+    }
+
+    /// The address with the network that it is reserved in; none for a static one that is only recorded.
+    #[must_use]
+    pub fn in_network(&self) -> Option<(&NetworkName, Addr)> {
+        Some((self.network.as_ref()?, Addr::from(self.address)))
     }
 
     /// True if this address is among `all`, whatever a pool or a configuration said of it when it was given.
@@ -304,19 +350,41 @@ pub struct OwnerRecord {
     /// Labels.
     #[serde(flatten)]
     pub labels: Labels,
-    /// Why the address is set aside; none if a container has it.
+    /// It is a hold; none if a container has the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldNote>,
+    /// The container uses the addresses of a hold, in this seat. Then it has reserved none of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seat: Option<Seat>,
 }
 
-/// An operator's note on an address that is set aside.
+/// The note on a hold: on an address that is set aside, or on the addresses that outlive a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldNote {
     /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// For how many seconds; none: until an operator removes it. `v1/hold` says whether the time is over.
+    /// For how many seconds; none: until an operator removes it. Of an address that is set aside, `v1/hold` says
+    /// whether the time is over. Of the addresses of a pod, it is the time after their last use.
     #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<u64>,
+}
+
+/// The use of a hold by one container: the place that it takes, of those that the hold has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Seat {
+    /// The owner of the addresses.
+    pub hold: Owner,
+    /// The number of the seat.
+    pub n: u8,
+}
+
+impl Seat {
+    /// The number of the seat that a pod takes.
+    pub const FIRST: u8 = 0;
+
+    /// All numbers that a seat may have. The second one is for the target of a live migration.
+    pub const NUMBERS: [u8; 2] = [Self::FIRST, 1];
 }
 
 /// The part of a record besides its owner that is for people and for the reconciler.
@@ -333,7 +401,7 @@ pub struct Labels {
 impl OwnerRecord {
     /// The addresses that rest after they are freed, with their networks and for how many seconds.
     pub fn cooling(&self) -> impl Iterator<Item = (&NetworkName, Addr, u32)> {
-        self.addresses.iter().filter_map(|held| {
+        self.own().filter_map(|held| {
             let network = held.network.as_ref().filter(|_| held.cooldown_s > 0)?;
             Some((network, Addr::from(held.address), held.cooldown_s))
         })
@@ -344,15 +412,21 @@ impl OwnerRecord {
         self.cooling().next().is_some()
     }
 
-    /// The addresses that are reserved, with their networks.
+    /// The addresses that are reserved for this owner, with their networks.
     pub fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
-        self.addresses.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
+        self.own().filter_map(Held::in_network)
+    }
+
+    /// The addresses that are its own: those of a hold that it uses are not.
+    fn own(&self) -> impl Iterator<Item = &Held> {
+        self.addresses.iter().filter(|_| self.seat.is_none())
     }
 
     /// A record of this program's version.
     #[must_use]
     pub fn new(addresses: Vec<Held>, start: Option<RunStart>, scope: String, labels: Labels) -> Self {
-        Self { v: VERSION, addresses, start, machine: String::new(), scope, labels, hold: None }
+        let machine = String::new();
+        Self { v: VERSION, addresses, start, machine, scope, labels, hold: None, seat: None }
     }
 
     /// The record of an address that is set aside. Nobody queues for it.
@@ -360,6 +434,19 @@ impl OwnerRecord {
     pub fn of_hold(network: &NetworkName, address: Addr, hold: HoldNote) -> Self {
         let held = Held::new(address.ip(), Some(network.clone()));
         Self { hold: Some(hold), ..Self::new(vec![held], None, "-".to_owned(), Labels::default()) }
+    }
+
+    /// The record of a hold for a pod's name, as the first pod of that name makes it. No run and no pod is in it: it
+    /// outlives them.
+    #[must_use]
+    pub fn of_subject(addresses: Vec<Held>, scope: String, cni_network: String, hold: HoldNote) -> Self {
+        let labels = Labels { cni_network, ..Labels::default() };
+        Self { hold: Some(hold), ..Self::new(addresses, None, scope, labels) }
+    }
+
+    /// The record of an owner that uses a hold in this seat; none: it has its addresses itself.
+    pub(crate) fn in_seat(self, seat: Option<Seat>) -> Self {
+        Self { seat, ..self }
     }
 
     /// The record as a run on this machine writes it.
@@ -426,6 +513,30 @@ impl Reservation {
     pub fn of_hold(network: &NetworkName, address: Addr, hold: HoldNote, created_at: String) -> Self {
         let owner = Owner::of_hold(network, address);
         Self { hold: Some(hold), ..Self::new(owner, Labels::default(), created_at) }
+    }
+}
+
+/// `v1/seat/<cluster>/@pod.<namespace>/<name>/<ifname>/<n>`: a container uses the addresses of this hold. While it
+/// exists, the hold does, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeatRecord {
+    v: u32,
+    /// The user: the container.
+    #[serde(flatten)]
+    pub user: Owner,
+    /// Labels.
+    #[serde(flatten)]
+    pub labels: Labels,
+    /// When it was taken, RFC 3339 in UTC; for people only.
+    #[serde(rename = "at")]
+    pub taken_at: String,
+}
+
+impl SeatRecord {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(user: Owner, labels: Labels, taken_at: String) -> Self {
+        Self { v: VERSION, user, labels, taken_at }
     }
 }
 
@@ -746,6 +857,9 @@ impl Record for OwnerRecord {
 impl Record for Reservation {
     const KIND: &'static str = "reservation";
 }
+impl Record for SeatRecord {
+    const KIND: &'static str = "seat";
+}
 impl Record for PodIndex {
     const KIND: &'static str = "pod index";
 }
@@ -844,6 +958,34 @@ mod tests {
                 r#""cni":"","at":"2026-01-02T03:04:05Z","hold":{"note":"printer","for":60}}"#,
             ),
         );
+        let subject = Subject { namespace: "ns".into(), name: "web-0".into() };
+        let (cluster, ifname) = (owner().cluster.expect("it has one"), owner().ifname);
+        let hold = Owner::of_pod(cluster, &subject, ifname).expect("plain names");
+        let held = vec![Held::new("10.0.0.1".parse().expect("ip"), Some(network.clone()))];
+        let note = HoldNote { note: String::new(), seconds: Some(60) };
+        check(
+            &OwnerRecord::of_subject(held.clone(), "-".into(), "mynet".into(), note),
+            concat!(
+                r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"}],"scope":"-","cni":"mynet","#,
+                r#""hold":{"for":60}}"#,
+            ),
+        );
+        let seat = Some(Seat { hold, n: Seat::FIRST });
+        check(
+            &OwnerRecord { seat, ..OwnerRecord::new(held, None, "-".into(), labels()) },
+            concat!(
+                r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"}],"scope":"-","#,
+                r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","#,
+                r#""seat":{"hold":{"node":"@pod.ns","container":"web-0","ifname":"net1","cluster":"east"},"n":0}}"#,
+            ),
+        );
+        check(
+            &SeatRecord::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
+            concat!(
+                r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east","#,
+                r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
+            ),
+        );
         check(
             &PodIndex::new(owner()),
             r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east"}"#,
@@ -922,10 +1064,19 @@ mod tests {
             (["-", "@default", "ffff0a000001", "hold"], OwnerKind::Unknown),
             (["-", "@default", hex, "eth0"], OwnerKind::Unknown),
             (["east", "@default", hex, "hold"], OwnerKind::Unknown),
+            (["-", "@pod.prod", "db-0", "net1"], OwnerKind::Unknown),
         ] {
             let owner = Owner::named(other).expect("names that may stand in a key");
             assert_eq!(owner.kind(), kind, "{other:?}");
         }
+        // A network may be named like the pods of a namespace. Then the cluster tells them apart.
+        let network = NetworkName::configured("pod.prod").expect("a network");
+        let aside = Owner::of_hold(&network, address);
+        assert_eq!(aside.kind(), OwnerKind::Aside(network, address));
+        let subject = Subject { namespace: "prod".into(), name: hex.into() };
+        let owner = Owner::named(["east", "@pod.prod", hex, "hold"]).expect("names that may stand in a key");
+        assert_eq!(owner.kind(), OwnerKind::Subject(subject));
+        assert_eq!(owner.to_string(), format!("the hold for hold of pod prod/{hex} of cluster east"));
     }
 
     fn check<R: Record + PartialEq + std::fmt::Debug>(record: &R, golden: &str) {

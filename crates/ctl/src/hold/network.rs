@@ -71,7 +71,7 @@ async fn set_aside<K: Kv>(context: &Context<'_, K>) -> Result<Vec<NetworkAddress
         let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
         match owner.kind() {
             OwnerKind::Aside(network, address) => aside.push((network, address)),
-            OwnerKind::Container(_) | OwnerKind::Unknown => {}
+            OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => {}
         }
     };
     Ok(walk(context.session, &keys.hold_owners(), Vec::new, see).await?.0)

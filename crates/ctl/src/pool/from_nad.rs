@@ -225,6 +225,7 @@ fn empty_pool(name: &PoolName, config: &Config) -> PoolDefinition {
         order: None,
         cooldown: config.cooldown.time,
         cooldown_when_full: config.cooldown.when_full,
+        keep: config.sticky.map(|sticky| sticky.keep.unwrap_or_default()),
         routes: Vec::new(),
         dns: PoolDns::default(),
         allow: None,
