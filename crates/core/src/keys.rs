@@ -103,32 +103,60 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The name under which a node keeps hints: those of a scope, or those of pools.
+/// The name under which a node keeps hints.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HintName(String);
+pub struct HintName {
+    class: HintClass,
+    name: String,
+}
+
+crate::named_enum! {
+    /// The class of a node's hints. Each has room of its own, so that hints of one class push out no other's.
+    pub enum HintClass {
+        /// Those of a scope, or of pools.
+        Scope = "scope",
+        /// Those of a hold.
+        Hold = "hold",
+    }
+}
 
 impl HintName {
+    /// The record of a hold.
+    pub(crate) fn of_hold(hold: &Owner) -> Self {
+        Self { class: HintClass::Hold, name: owner_path(hold) }
+    }
+
     /// The texts of these pools.
     pub(crate) fn of_pools<'a>(pools: impl Iterator<Item = &'a PoolName>) -> Self {
         let names: Vec<&str> = pools.map(PoolName::as_str).collect();
-        Self(format!("pools,@{}", digest_hex(names.join("/").as_bytes())))
+        Self::of_scope(format!("pools,@{}", digest_hex(names.join("/").as_bytes())))
     }
 
     /// The record that `auto` chooses pools by.
     pub(crate) fn of_auto() -> Self {
-        Self("pools,@auto".to_owned())
+        Self::of_scope("pools,@auto".to_owned())
+    }
+
+    fn of_scope(name: String) -> Self {
+        Self { class: HintClass::Scope, name }
+    }
+
+    /// The class, with which the name of the file begins.
+    #[must_use]
+    pub fn class(&self) -> HintClass {
+        self.class
     }
 
     /// The name of the file.
     #[must_use]
     pub fn file(&self) -> String {
-        digest_hex(self.0.as_bytes())
+        format!("{}-{}", self.class, digest_hex(self.name.as_bytes()))
     }
 }
 
 impl From<&Scope> for HintName {
     fn from(scope: &Scope) -> Self {
-        Self(scope.0.clone())
+        Self::of_scope(scope.0.clone())
     }
 }
 

@@ -73,6 +73,8 @@ pub const ASKED_AGAIN: Duration = Duration::from_secs(10 * 60);
 pub const ASKED_FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The number of scopes that a node has hints for.
 pub const SCOPE_HINTS: usize = 64;
+/// The number of holds that a node has hints for: those of its pods of some days.
+pub const HOLD_HINTS: usize = 256;
 /// The most reads of `auto`'s choice by one ADD before it looks further, if pools change meanwhile.
 pub const CHOICE_READS: usize = 3;
 /// The size of the hints of one scope, in bytes in base64: more than a walk reads that finds an address.

@@ -174,7 +174,8 @@ impl<'a, K: Kv> Driver<'a, K> {
             TicketLease::Own(lease) => lease.is_some(),
             TicketLease::OfCommits => lease.is_some() || policy.lease.used == LeaseUse::ForTicket,
         };
-        let must_queue = policy.is_crowded && is_ready || policy.fencing == FencePolicy::Ticket;
+        let must_queue =
+            policy.is_crowded && is_ready && !policy.looks_first || policy.fencing == FencePolicy::Ticket;
         Self {
             session,
             approach: if must_queue { Approach::Queue } else { Approach::Look },

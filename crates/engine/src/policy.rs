@@ -103,8 +103,10 @@ pub struct Policy<'a> {
     pub lease: LeasePolicy,
     /// The lease for its tickets.
     pub tickets: TicketLease,
-    /// True if others queued a moment ago. Then it takes a ticket at once.
+    /// True if others queued a moment ago. Then it takes a ticket at once, unless it looks first.
     pub is_crowded: bool,
+    /// True if it looks before it takes a ticket: it may have nothing to wait for.
+    pub looks_first: bool,
     /// The end of its wait for its turn.
     pub wait_until: Instant,
     /// This node's knowledge of the store, with which the store's answers are compared; none if no node asks.
@@ -156,6 +158,7 @@ impl Policy<'_> {
             lease: LeasePolicy { used, ttl: limits::LEASE_TTL, shared: None },
             tickets: TicketLease::OfCommits,
             is_crowded: false,
+            looks_first: false,
             wait_until: until,
             witness: None,
             remembered: None,

@@ -20,6 +20,9 @@ pub struct LeftBehind {
     pools: Snapshot,
     /// The hints of this ADD's scope.
     scope: Option<ScopeHints>,
+    /// The hints of its hold; none if it has none to ask for. Then the hints of the scope are no use to it: it may have
+    /// nothing to choose.
+    hold: Option<Option<ScopeHints>>,
 }
 
 impl LeftBehind {
@@ -43,7 +46,8 @@ impl LeftBehind {
         let auto = take(allotment.auto_hints());
         let pools = take(allotment.pools_hints(&auto));
         let scope = allotment.scope(&pools).and_then(|scope| read((&scope).into()));
-        Self { mark: Some(mark), pools, scope }
+        let hold = allotment.hold_hints().map(read);
+        Self { mark: Some(mark), pools, scope, hold }
     }
 
     /// True if no run of this node has left a mark: then the node knows no etcd yet.
@@ -56,6 +60,11 @@ impl LeftBehind {
     #[must_use]
     pub fn pools(&self) -> &Snapshot {
         &self.pools
+    }
+
+    /// The hold of this ADD, as it was read last.
+    pub(super) fn hold(&self) -> Snapshot {
+        self.hold.iter().flatten().next().map(|hold| hold.keys.clone()).unwrap_or_default()
     }
 
     /// The store as the node knew it.
@@ -97,6 +106,7 @@ impl LeftBehind {
         Policy {
             tickets: TicketLease::Own(hints.tickets_for(start).map(|lease| LeaseId(lease.id))),
             is_crowded: hints.is_crowded(start),
+            looks_first: self.hold.is_some(),
             witness: Some(witness),
             remembered: self.remembered(start),
             is_wanted,
@@ -106,7 +116,11 @@ impl LeftBehind {
 
     /// The keys that the first commit of a run may be planned on.
     fn remembered(&self, start: &RunStart) -> Option<Snapshot> {
-        let mut keys = self.scope.as_ref().filter(|scope| scope.serves(start))?.keys.clone();
+        let hints = match &self.hold {
+            Some(hold) => hold.as_ref(),
+            None => self.scope.as_ref().filter(|scope| scope.serves(start)),
+        };
+        let mut keys = hints?.keys.clone();
         self.pools.iter().for_each(|(key, entry)| keys.set(key, entry.cloned()));
         Some(keys)
     }

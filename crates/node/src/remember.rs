@@ -6,6 +6,7 @@ use super::recall::{LeftBehind, is_young};
 use super::scope_hints::{ScopeHintFiles, ScopeHints};
 use metes_core::keys::{Bytes, HintName, Key, Keys, LeaseId, Scope};
 use metes_core::plan::allot::Allotment;
+use metes_core::plan::first::{self, FirstRequest};
 use metes_core::pool::{AskedRanges, Record, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
@@ -31,6 +32,10 @@ impl Leaving<'_> {
     /// with.
     pub fn remember<K: Kv>(self, allotment: &Allotment<'_>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
         driver.share_lease();
+        let hold = allotment.hold_hints();
+        if let (Some(hold), FirstRequest::Missed) = (&hold, driver.first()) {
+            self.scope_hints.forget(hold);
+        }
         let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };
         let Some(seen) = driver.seen_store().cloned() else { return };
         let hints = before.hints();
@@ -46,6 +51,9 @@ impl Leaving<'_> {
             self.leave_scope(allotment, driver, &scope, asked);
         }
         self.leave_pools(allotment, driver.shared(), before.pools());
+        if let Some(name) = hold {
+            self.leave_unless_known(&name, driver.shared(), &before.hold(), first::is_of_hold);
+        }
         self.mark.raise(seen, |hints| {
             (hints.lease, hints.tickets) = (lease, tickets);
             hints.crowded = crowded.or(hints.crowded.take());
@@ -69,6 +77,7 @@ impl Leaving<'_> {
         let own_cursors = allotment.cursors(&shared);
         shared.retain(|key| match self.keys.parse(key) {
             Ok(Key::Pool(_) | Key::PoolChanges) => false,
+            Ok(key) if first::is_of_hold(&key) => false,
             // A head has read the cursors of all whom it has served.
             Ok(Key::Cursor(..)) => known.keys.knows(key) || own_cursors.iter().any(|own| own == key),
             _ => true,
@@ -88,7 +97,9 @@ impl Leaving<'_> {
             }
         }
         known.keys.retain(|key| !is_asked(key));
-        self.scope_hints.keep(&name, &known.left(shared, driver.first(), self.now.clone()));
+        // The first request of an ADD with a hold says nothing of the pages.
+        let first = if allotment.hold_hints().is_some() { FirstRequest::Look } else { driver.first() };
+        self.scope_hints.keep(&name, &known.left(shared, first, self.now.clone()));
     }
 
     /// Leaves what `auto` chooses by, and the texts of the pools that it has chosen or that were named.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::node::Identity;
 use super::own_file::{self, OwnFile, Reader, Whose};
-use metes_core::keys::HintName;
+use metes_core::keys::{HintClass, HintName};
 use metes_core::limits;
 use metes_core::plan::first::FirstRequest;
 use metes_core::pool::RunStart;
@@ -173,11 +173,10 @@ impl ScopeHintFiles {
         let path = self.path(name);
         let Some(kept) = KeptHints::of(hints) else {
             // What was kept before is wrong now.
-            let _ = fs::remove_file(&path);
-            return;
+            return self.forget(name);
         };
         if !path.exists() {
-            self.make_room();
+            self.make_room(name.class());
         }
         if let Err(e) = own_file::overwrite(&path, &self.reader.whose, kept) {
             tracing::debug!(file = %path.display(), error = %e, "hints for the next run cannot be kept");
@@ -192,16 +191,28 @@ impl ScopeHintFiles {
         self.keep(name, &hints);
     }
 
+    /// Forgets hints that were wrong.
+    pub fn forget(&self, name: &HintName) {
+        // Another run may have removed the file.
+        let _ = fs::remove_file(self.path(name));
+    }
+
     fn path(&self, name: &HintName) -> PathBuf {
         self.folder.join(name.file())
     }
 
-    /// Removes the file that was written longest ago if there are as many as there may be.
-    fn make_room(&self) {
+    /// Removes the file of a class that was written longest ago if there are as many as there may be.
+    fn make_room(&self, class: HintClass) {
         let Ok(files) = fs::read_dir(&self.folder) else { return };
+        let begins = format!("{class}-");
+        let is_of_class = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&begins);
         let file = |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()));
-        let files: Vec<_> = files.flatten().filter_map(file).collect();
-        if files.len() >= limits::SCOPE_HINTS
+        let files: Vec<_> = files.flatten().filter(is_of_class).filter_map(file).collect();
+        let most = match class {
+            HintClass::Scope => limits::SCOPE_HINTS,
+            HintClass::Hold => limits::HOLD_HINTS,
+        };
+        if files.len() >= most
             && let Some((_, oldest)) = files.into_iter().min()
         {
             // Another run may have removed it.

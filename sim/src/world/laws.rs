@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 
 use metes_core::keys::Key;
+use metes_core::plan::first::is_of_hold;
 use metes_core::pool::choose::Order;
 use metes_core::pool::{Addr, Bits, Meta, NetworkName, Page, RangeSet, VERSION};
-use metes_core::txn::{Op, Reply, Txn, answered};
+use metes_core::txn::{Compare, Op, Reply, Txn, answered};
 
 use super::batches::SERVE;
 use super::ids::ProcessId;
@@ -78,7 +79,13 @@ impl World<'_> {
         if let Some(seen) = &self.seen {
             facts.unseen = effects.iter().find_map(|(step, op)| self.unseen(step, op, process, seen));
         }
+        // A run that takes a seat of a hold waits for nobody.
+        let sits = effects.iter().any(|(_, op)| match op {
+            Op::Put(key, ..) => matches!(keys.parse(key), Ok(Key::Seat(_))),
+            _ => false,
+        });
         facts.passes_queue = txn.step == "commit-first"
+            && !sits
             && txn.otherwise.iter().any(|op| match op {
                 Op::Get(key) => {
                     matches!(keys.parse(key), Ok(Key::Tail(_))) && self.model.entry(key).is_some()
@@ -270,9 +277,20 @@ impl World<'_> {
             scopes.filter_map(|key| if let Key::Tail(scope) = key { Some(scope) } else { None }).next_back();
         let files = self.node_of(process).map(|node| self.nodes[node].boot.state().scope_hints());
         let hints = scope.zip(files).and_then(|(scope, files)| files.read(&(&scope).into()));
-        let (Some(seen), Some(hints)) = (&mut self.seen, hints) else { return };
-        for (key, entry) in hints.keys.iter() {
-            seen.insert((process, key.clone()), entry.map_or(0, |entry| entry.mod_revision));
+        let Some(seen) = &mut self.seen else { return };
+        let hints = hints.iter().flat_map(|hints| hints.keys.iter());
+        let hints = hints.map(|(key, entry)| (key.clone(), entry.map_or(0, |entry| entry.mod_revision)));
+        // The hints of a hold say no more than what is compared.
+        let compared = txn.compares.iter().filter_map(|compare| match compare {
+            Compare::Mod(key, revision) => Some((key.clone(), *revision)),
+            Compare::Create(key, 0) => Some((key.clone(), 0)),
+            _ => None,
+        });
+        let of_hold = |key: &[u8]| {
+            self.shared.keys.parse(key).is_ok_and(|key| is_of_hold(&key) || matches!(key, Key::Seat(_)))
+        };
+        for (key, revision) in hints.chain(compared.filter(|(key, _)| of_hold(key))) {
+            seen.insert((process, key), revision);
         }
     }
 

@@ -3,7 +3,8 @@
 
 use metes_core::keys::Key;
 use metes_core::pool::{
-    Cooling, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart, Tombstone,
+    ContainerId, Cooling, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart,
+    SeatRecord, Tombstone,
 };
 use metes_core::txn::{Compare, Op, Txn};
 
@@ -77,6 +78,7 @@ impl World<'_> {
             }
             Compare::Create(key, 0) if guard.class == "hold" => self.prolong_by_hand(&key),
             Compare::Create(key, 0) if guard.class == "cooling" => self.cool_by_hand(&key),
+            Compare::Create(key, 0) if guard.class == "seat" => self.sit_by_hand(&key),
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
             compare => self.touch(&compare),
         }
@@ -188,6 +190,21 @@ impl World<'_> {
         self.by_hand(vec![Op::Put(key.to_vec(), Cooling::new(60).encode(), None)])
     }
 
+    /// Takes a free seat for an owner that names it, as a restore key by key does.
+    fn sit_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        let keys = &self.shared.keys;
+        let Ok(Key::Seat(seat)) = keys.parse(key) else { return Ok(()) };
+        let Some(hold) = self.tree.owners.get(&seat.hold).filter(|_| self.model.entry(key).is_none()) else {
+            return Ok(());
+        };
+        let (owner, labels) = restored(checked(&format!("restored-{}", seat.hold.container_id)));
+        let held = hold.record.addresses.clone();
+        let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());
+        let record = record.in_seat(Some(seat));
+        let (own, seat) = (keys.owner(&owner), SeatRecord::new(owner, labels, String::new()));
+        self.by_hand(vec![Op::Put(own, record.encode(), None), Op::Put(key.to_vec(), seat.encode(), None)])
+    }
+
     /// Writes a reservation where there was none, of an owner that lists it, as a restore key by key does.
     fn reserve_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
         let keys = &self.shared.keys;
@@ -197,21 +214,21 @@ impl World<'_> {
         }
         // With an IPv6 address it is no container's id.
         let Ok(container_id) = format!("restored-{address}").parse() else { return Ok(()) };
-        let owner = Owner {
-            node: checked("n9"),
-            container_id,
-            ifname: checked("net1"),
-            cluster: Some(checked(CLUSTER)),
-        };
+        let (owner, labels) = restored(container_id);
         let own = keys.owner(&owner);
         let held = vec![Held::new(address.ip(), Some(network))];
-        // Its pod is gone, so that a pass will free it.
-        let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: Some(checked("u-restored")) };
-        let labels = Labels { pod, cni_network: "one".into() };
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());
         let reservation = Reservation::new(owner, labels, String::new());
         let ops =
             vec![Op::Put(own, record.encode(), None), Op::Put(key.to_vec(), reservation.encode(), None)];
         self.by_hand(ops)
     }
+}
+
+/// A container that a restore key by key has brought back. Its pod is gone, so that a pass will free it.
+fn restored(container_id: ContainerId) -> (Owner, Labels) {
+    let owner =
+        Owner { node: checked("n9"), container_id, ifname: checked("net1"), cluster: Some(checked(CLUSTER)) };
+    let pod = Pod { namespace: "ns".into(), name: "restored".into(), uid: Some(checked("u-restored")) };
+    (owner, Labels { pod, cni_network: "one".into() })
 }

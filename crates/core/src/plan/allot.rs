@@ -102,6 +102,12 @@ impl<'a> Allotment<'a> {
         self.ask.pools_hints(self.keys, seen, &self.pools)
     }
 
+    /// The name of the hints with its hold; none if its addresses end with the container.
+    #[must_use]
+    pub fn hold_hints(&self) -> Option<HintName> {
+        self.ask.sticky.as_ref().map(|sticky| HintName::of_hold(&sticky.hold))
+    }
+
     /// The keys of the cursors that its commit moves; none while its pools were not read.
     #[must_use]
     pub fn cursors(&self, seen: &Snapshot) -> Vec<Bytes> {

@@ -7,6 +7,7 @@ use super::change::{Change, Commit, Step};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Key, Keys};
 use crate::line::Line;
+use crate::pool::OwnerKind;
 use crate::snapshot::Snapshot;
 use crate::txn::{Compare, Op, Txn};
 
@@ -53,13 +54,22 @@ pub fn commit_first<C: Change>(
     commit.txn.fits_with_own_key().then_some(commit)
 }
 
-/// True if a key is worth remembering: the plans of all runs of a scope rely on it.
+/// True if a key is worth remembering: the plans of all runs of a scope rely on it, or those of all pods of one name.
 #[must_use]
 pub fn is_shared(keys: &Keys, key: &[u8]) -> bool {
-    matches!(
-        keys.parse(key),
-        Ok(Key::Meta | Key::Page(..) | Key::Summary(..) | Key::Cursor(..) | Key::Pool(_) | Key::PoolChanges)
-    )
+    match keys.parse(key) {
+        Ok(
+            Key::Meta | Key::Page(..) | Key::Summary(..) | Key::Cursor(..) | Key::Pool(_) | Key::PoolChanges,
+        ) => true,
+        Ok(key) => is_of_hold(&key),
+        Err(_) => false,
+    }
+}
+
+/// True if it is the record of a hold for a pod's name.
+#[must_use]
+pub fn is_of_hold(key: &Key) -> bool {
+    matches!(key, Key::Owner(owner) if matches!(owner.kind(), OwnerKind::Subject(_)))
 }
 
 #[cfg(test)]

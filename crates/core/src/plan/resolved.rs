@@ -138,7 +138,10 @@ impl<'a> Resolved<'a> {
 
     /// All keys that the first look needs, also those of the pages that will most likely serve.
     pub(crate) fn first_reads(&self, keys: &Keys) -> Vec<Bytes> {
-        let mut reads = self.base_keys(keys);
+        let mut reads = vec![keys.meta()];
+        reads.extend(self.cursor_keys(keys));
+        reads.extend(self.own_keys(keys));
+        reads.extend(self.ask.hold_keys(keys).map(|[hold, _]| hold));
         reads.extend(self.pools.iter().flat_map(|pools| pools.keys(keys)));
         reads.extend(self.cooling_keys(keys));
         if let Choice::Need(needs) = choose(&self.wishes(keys, &Snapshot::default()), &View::default()) {
@@ -149,12 +152,10 @@ impl<'a> Resolved<'a> {
         reads
     }
 
+    /// The keys that every decision needs.
     pub(crate) fn base_keys(&self, keys: &Keys) -> Vec<Bytes> {
-        let mut base = vec![keys.meta()];
-        base.extend(self.cursor_keys(keys));
-        base.extend(self.own_keys(keys));
-        base.extend(self.ask.hold_keys(keys).map(|[hold, _]| hold));
-        base
+        let hold = self.ask.hold_keys(keys).map(|[hold, _]| hold);
+        [keys.meta()].into_iter().chain(self.own_keys(keys)).chain(hold).collect()
     }
 
     /// The cursor of each set, if the order has one.

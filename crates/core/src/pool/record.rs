@@ -445,7 +445,8 @@ impl OwnerRecord {
     }
 
     /// The record of an owner that uses a hold in this seat; none: it has its addresses itself.
-    pub(crate) fn in_seat(self, seat: Option<Seat>) -> Self {
+    #[must_use]
+    pub fn in_seat(self, seat: Option<Seat>) -> Self {
         Self { seat, ..self }
     }
 
