@@ -250,7 +250,7 @@ fn holder(pod: &Pod, uid: &str) -> Holder {
     let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
     let pod = record::Pod { namespace, name, uid: uid.parse().ok() };
     let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
-    let record = OwnerFacts { stamp: Stamp::Ours, pod, boot: None, replaced: false };
+    let record = OwnerFacts { stamp: Stamp::Ours, pod, boot: None, replaced: false, hold: None };
     Holder { owner, revision: 1, record: Some(record) }
 }
 

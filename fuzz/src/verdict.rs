@@ -106,6 +106,7 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
         },
         boot: (!boot.is_empty()).then(|| Rc::from(boot)),
         replaced: dice.flag(),
+        hold: None,
     };
     let hold = Owner::of_hold(&NetworkName::default(), Addr(dice.byte().into()));
     let owner = if dice.once_in(8) { hold } else { owner };

@@ -1,12 +1,12 @@
 //! The census of holders: every owner record, read at one revision. Only the part of a record that the verdict needs is
 //! kept, because there may be a hundred thousand records.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
 
 use metes_core::keys::{Bytes, Key, Keys};
 use metes_core::plan::free;
-use metes_core::pool::{ClusterName, Held, Owner, OwnerRecord, Pod, Record};
+use metes_core::pool::{ClusterName, Held, Owner, OwnerKind, OwnerRecord, Pod, Record, Subject};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
@@ -14,7 +14,7 @@ use metes_engine::session::Session;
 use metes_engine::walk::walk;
 
 use crate::held::HeldAddresses;
-use crate::holder::{Holder, OwnerFacts, Stamp};
+use crate::holder::{HoldFacts, Holder, OwnerFacts, Stamp};
 use crate::world::Nodes;
 
 /// The number of owners of an earlier boot that are looked up at once. After a power cut all owners may be of an
@@ -29,6 +29,8 @@ pub(crate) struct Census {
     pub(crate) revision: i64,
     /// The addresses that they hold, for whichever pods.
     pub(crate) held: HeldAddresses,
+    /// The holds that containers use.
+    used: HashSet<Owner>,
     /// Each boot's id, stored once.
     boots: BTreeSet<Rc<str>>,
 }
@@ -41,7 +43,13 @@ impl Census {
     pub(crate) async fn take<K: Kv>(session: Session<'_, K>, cluster: &ClusterName) -> Result<Self, Failure> {
         let keys = session.keys;
         let see = |census: &mut Census, entry: Entry| census.see(keys, cluster, &entry);
-        let (census, revision) = walk(session, &keys.owners(), Census::default, see).await?;
+        let (mut census, revision) = walk(session, &keys.owners(), Census::default, see).await?;
+        // A seat exists exactly if a record names it.
+        for Holder { owner, record, .. } in &mut census.holders {
+            if let Some(hold) = record.as_mut().and_then(|record| record.hold.as_mut()) {
+                hold.is_used = census.used.contains(owner);
+            }
+        }
         Ok(Census { revision, ..census })
     }
 
@@ -51,8 +59,18 @@ impl Census {
         let record = OwnerRecord::decode(&entry.value).ok().map(|record| {
             let stamp = Stamp::of(owner.cluster.as_ref(), cluster);
             self.see_held(&record, stamp);
+            self.used.extend(record.seat.map(|seat| seat.hold));
             let boot = record.start.map(|start| self.boot(&start.boot));
-            OwnerFacts { stamp, pod: record.labels.pod, boot, replaced: false }
+            let (pod, hold) = match owner.kind() {
+                OwnerKind::Subject(Subject { namespace, name }) => {
+                    let hold = record.hold.map(|hold| HoldFacts { seconds: hold.seconds, is_used: false });
+                    (Pod { namespace, name, uid: None }, hold)
+                }
+                OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
+                    (record.labels.pod, None)
+                }
+            };
+            OwnerFacts { stamp, pod, boot, replaced: false, hold }
         });
         self.holders.push(Holder { owner, revision: entry.mod_revision, record });
     }

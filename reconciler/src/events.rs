@@ -9,6 +9,8 @@ use kube::core::params::PostParams;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use metes_core::pool::OwnerKind;
+
 use crate::api::ApiError;
 use crate::kubernetes::Kubernetes;
 use crate::lacking::LackingAddress;
@@ -70,7 +72,11 @@ fn event(freed: &FreedOwner) -> Option<(&str, Value)> {
     if let Some(uid) = &pod.uid {
         object["uid"] = json!(uid);
     }
-    Some((&pod.namespace, about(object, ["Normal", "AddressesFreed", &message(freed)])))
+    let reason = match freed.holder.owner.kind() {
+        OwnerKind::Subject(_) => "HoldEnded",
+        OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => "AddressesFreed",
+    };
+    Some((&pod.namespace, about(object, ["Normal", reason, &message(freed)])))
 }
 
 /// The same for an address that the store lacks.
@@ -115,8 +121,14 @@ fn message(freed: &FreedOwner) -> String {
         }
         text.push(',');
     }
-    let _ =
-        write!(text, " held by {} of container {} on node {}", owner.ifname, owner.container_id, owner.node);
+    // Writing into a String does not fail.
+    let _ = match owner.kind() {
+        OwnerKind::Subject(_) => write!(text, " of {owner}, which no pod has used for its time"),
+        OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
+            let (ifname, container) = (&owner.ifname, &owner.container_id);
+            write!(text, " held by {ifname} of container {container} on node {}", owner.node)
+        }
+    };
     if let Some((at, _)) = text.char_indices().find(|(at, c)| at + c.len_utf8() > MESSAGE_MAX) {
         text.truncate(at);
     }

@@ -42,6 +42,17 @@ pub struct OwnerFacts {
     pub boot: Option<Rc<str>>,
     /// True if the pod index names another owner in every network in which it holds an address.
     pub replaced: bool,
+    /// Its rules if it is a hold for a pod's name, which `pod` is then.
+    pub hold: Option<HoldFacts>,
+}
+
+/// The rules of a hold for a pod's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HoldFacts {
+    /// For how many seconds it stays after its last use; none: until a person ends it.
+    pub seconds: Option<u64>,
+    /// True if a container has a seat of it.
+    pub is_used: bool,
 }
 
 /// The cluster whose pods can decide about a record.

@@ -1,4 +1,5 @@
-//! Addresses that operators have set aside. A pass ends those holds whose time is over.
+//! Addresses that operators have set aside. A pass ends those holds whose time is over. The holds for pods are judged as
+//! all other owners are (`verdict.rs`).
 //!
 //! A hold with a time has a key of its own on a lease: etcd ends it, and no clock decides. The records are read before
 //! these keys. So if a key is missing, the time is over, or somebody has written the record since. The free compares
@@ -16,6 +17,8 @@ use metes_engine::session::Session;
 use metes_engine::walk::walk;
 
 use crate::context::Context;
+use crate::holder::Holder;
+use crate::verdict::{Keep, Orphan};
 
 /// The numbers of holds that a pass found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,6 +27,31 @@ pub(crate) struct HoldCounts {
     pub(crate) found: usize,
     /// Those of them that were freed because their time is over; in a dry run, would have been freed.
     pub(crate) ended: usize,
+}
+
+metes_core::named_enum! {
+    /// The state of a hold for a pod's name.
+    pub enum HoldState {
+        /// A container uses it.
+        InUse = "in-use",
+        /// No container uses it, and there is a pod of that name.
+        SubjectExists = "subject-exists",
+        /// No container uses it, and there is no pod of that name.
+        Unused = "unused",
+    }
+}
+
+impl HoldState {
+    /// The state of an owner by its verdict; none if it is no hold for a pod's name, or of another cluster.
+    pub(crate) fn of(holder: &Holder, orphaned: Result<Orphan, Keep>) -> Option<Self> {
+        holder.record.as_ref()?.hold?;
+        match orphaned {
+            Err(Keep::InUse) => Some(Self::InUse),
+            Err(Keep::SubjectExists) => Some(Self::SubjectExists),
+            Err(Keep::OtherCluster | Keep::NoCluster) => None,
+            Ok(_) | Err(_) => Some(Self::Unused),
+        }
+    }
 }
 
 /// A hold, with the mod revision of its record.

@@ -10,6 +10,7 @@ use std::time::UNIX_EPOCH;
 use crate::ended::{Ended, PassOutcome, Trouble};
 use crate::error::RunError;
 use crate::exposition::Exposition;
+use crate::holds::HoldState;
 use crate::pass::PassError;
 use crate::range_metrics::RangeRows;
 use crate::verdict::{Free, Keep};
@@ -154,6 +155,8 @@ fn of_pass(ended: &Ended) -> Exposition {
         "Addresses freed because their time aside is over.",
         report.holds.ended,
     );
+    let holds = HoldState::ALL.map(|state| (state.name(), of(&report.holds_of_pods, state)));
+    text.labelled("metes_holds", "gauge", "Holds for pods, before some were ended.", "state", holds);
     let lacking = report.lacking.by_network();
     let lacking = lacking.iter().map(|(network, count)| (network.as_str(), *count));
     text.labelled(

@@ -15,10 +15,11 @@ use metes_config::Settings;
 use metes_core::cooling::CoolingLeases;
 use metes_core::limits;
 use metes_core::plan::free::Freed;
-use metes_core::pool::{Held, Meta, NetworkName, Owner, OwnerRecord, VERSION};
+use metes_core::pool::{Held, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, VERSION};
+use metes_core::txn::Compare;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::prefix::StoredMeta;
-use metes_engine::release::{FreeError, release_as_read};
+use metes_engine::release::{FreeError, release_if};
 use metes_node::node;
 
 use crate::api::{self, Api};
@@ -26,7 +27,7 @@ use crate::census::Census;
 use crate::context::{AT_ONCE, Context, read, read_meta, within};
 use crate::error::RunError;
 use crate::holder::{Holder, Stamp};
-use crate::holds::end_holds;
+use crate::holds::{HoldState, end_holds};
 use crate::lacking::Look;
 use crate::machines::forget_machines;
 use crate::nad::Definitions;
@@ -37,6 +38,9 @@ use crate::second_look::{pods_now, see_claims};
 use crate::sightings::Memory;
 use crate::verdict::{Free, Graces, Keep, Orphan, Verdict, judge, orphaned};
 use crate::world::{Nodes, Pods};
+
+/// A hold that stays for a shorter time than this is ended after few passes.
+const HASTY: Duration = Duration::from_secs(3600);
 
 /// The options of a pass.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +68,17 @@ pub enum PassError {
         /// The number of records of this cluster.
         records: usize,
         /// The number of orphans that is never suspicious.
+        limit: usize,
+    },
+    /// Too many holds at once that stay for less than an hour.
+    #[error(
+        "{holds} holds for pods that stay for less than an hour are unused, and more than {limit} are suspicious: \
+         none of these is ended; look at the report of --dry-run --force, then end them with --force"
+    )]
+    HoldsBrake {
+        /// The number of these holds.
+        holds: usize,
+        /// The number that is never suspicious.
         limit: usize,
     },
     /// etcd refused to free some orphans.
@@ -119,14 +134,22 @@ pub struct Pass<'a, K, A> {
 }
 
 /// An orphan that is to be freed.
-type Due = (Holder, Orphan);
+struct Due {
+    holder: Holder,
+    orphan: Orphan,
+    /// Conditions of its free, besides that its record is as it was judged.
+    only_if: Vec<Compare>,
+}
 
 /// The result of judging all owners.
 struct Orphans {
     due: Vec<Due>,
-    owners: BTreeSet<Owner>,
+    /// The owners whose addresses nobody can be using: orphans, and unused holds for pods.
+    idle: BTreeSet<Owner>,
     /// The reason why none of them may be freed, if there are suspiciously many.
     brake: Option<PassError>,
+    /// The reason why no hold that stays for a short time may be ended, if there are suspiciously many.
+    holds_brake: Option<PassError>,
     nodes: Nodes,
     /// An error if new nodes or new orphans could not be remembered.
     remembered: Result<(), Failure>,
@@ -143,10 +166,10 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(());
         }
         self.context.claim_name().await?;
-        let Orphans { due, owners, brake, nodes, remembered } = self.look().await?;
+        let Orphans { due, idle, brake, holds_brake, nodes, remembered } = self.look().await?;
         if let Some(brake) = brake {
             // The counts of the ranges are of interest just then. Nothing is repaired.
-            if let Err(why) = self.audit(owners).await {
+            if let Err(why) = self.audit(idle).await {
                 tracing::warn!(%why, "the addresses cannot be counted");
             }
             return Err(brake);
@@ -154,8 +177,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let refused = self.free(due, &nodes).await?;
         self.end_holds().await?;
         remembered?;
-        self.repair(owners).await?;
-        refused.map_or(Ok(()), Err)
+        self.repair(idle).await?;
+        refused.or(holds_brake).map_or(Ok(()), Err)
     }
 
     /// The reason for a migration that is under way; none if there is no migration.
@@ -269,7 +292,9 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     fn warn_of_misnamed_nodes(&self, census: &Census, pods: &Pods, nodes: &Nodes) {
         let runs_there = |holder: &&Holder| {
             let record = holder.record.as_ref().filter(|record| record.stamp == Stamp::Ours);
-            record.is_some_and(|record| pods.phase(&record.pod) == Some(api::Phase::Active))
+            let is_container = matches!(holder.owner.kind(), OwnerKind::Container(_));
+            is_container
+                && record.is_some_and(|record| pods.phase(&record.pod) == Some(api::Phase::Active))
                 && !nodes.knows(holder.owner.node.as_str())
         };
         let mut misnamed = census.holders.iter().filter(runs_there);
@@ -302,8 +327,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let memory = self.memory();
         let sightings = memory.recall().await?;
         let mut orphans = Vec::new();
-        let mut due = Vec::new();
-        let mut suspicious = 0;
+        let (mut due, mut idle) = (Vec::new(), BTreeSet::new());
+        let (mut suspicious, mut hasty) = (0, 0);
         for holder in &census.holders {
             let orphaned = orphaned(holder, pods, &nodes, graces);
             let seen_for =
@@ -313,7 +338,14 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                 // These two kinds say nothing about the API. An owner without a pod has been an orphan since its first
                 // day. An owner of an unknown node is not judged yet.
                 let is_foreign = orphan.reason == Free::Unlabelled || orphan.meanwhile == Keep::NodeUnknown;
-                suspicious += usize::from(!is_foreign || seen_for >= orphan.grace);
+                let is_hold = orphan.reason == Free::Unused;
+                suspicious += usize::from(!is_hold && (!is_foreign || seen_for >= orphan.grace));
+                let is_due = seen_for >= orphan.grace;
+                hasty += usize::from(is_hold && is_due && orphan.grace < HASTY);
+            }
+            if let Some(state) = HoldState::of(holder, orphaned) {
+                *self.report.borrow_mut().holds_of_pods.entry(state).or_default() += 1;
+                idle.extend((state == HoldState::Unused).then(|| holder.owner.clone()));
             }
             match judge(orphaned, seen_for) {
                 Verdict::Keep(why) => {
@@ -323,7 +355,15 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
                     }
                     self.report.borrow_mut().keep(why);
                 }
-                Verdict::Free(_) => due.extend(orphaned.map(|orphan| (holder.clone(), orphan))),
+                // A pod that has used the hold since, and is gone again, has deleted the sighting.
+                Verdict::Free(reason) => due.extend(orphaned.map(|orphan| Due {
+                    only_if: match reason {
+                        Free::Unused => vec![sightings.unchanged(self.context.session.keys, &holder.owner)],
+                        _ => Vec::new(),
+                    },
+                    holder: holder.clone(),
+                    orphan,
+                })),
             }
         }
         self.report.borrow_mut().orphans = orphans.len();
@@ -331,6 +371,12 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
         let records = census.holders.iter().filter(is_ours).count();
         let limit = limits::BRAKE_AT_LEAST.max(records / limits::BRAKE_ONE_IN);
+        // Each pass for the whole of its time has seen a hold unused. Only where that time is short may a wrong answer
+        // have made all of them so.
+        let holds_brake = (hasty > limit && !self.options.force).then(|| {
+            due.retain(|due| due.orphan.reason != Free::Unused || due.orphan.grace >= HASTY);
+            PassError::HoldsBrake { holds: hasty, limit }
+        });
         let remembered = match self.context.dry_run {
             true => Ok(()),
             false => memory.update(&sightings, &orphans, graces).await,
@@ -338,8 +384,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let remembered = unless_full(remembered)?;
         let brakes = suspicious > limit && !self.options.force;
         let brake = brakes.then_some(PassError::Brake { orphans: suspicious, records, limit });
-        let owners = orphans.iter().map(|(holder, _)| holder.owner.clone()).collect();
-        Ok(Orphans { due, owners, brake, nodes, remembered })
+        idle.extend(orphans.iter().map(|(holder, _)| holder.owner.clone()));
+        Ok(Orphans { due, idle, brake, holds_brake, nodes, remembered })
     }
 
     fn memory(&self) -> Memory<'a, K> {
@@ -356,12 +402,13 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let mut gone = Vec::new();
         let failed = &failed;
         let leases = &RefCell::new(CoolingLeases::default());
-        let free = |(holder, orphan): Due| async move {
+        let free = |due: Due| async move {
             if failed.get() {
                 return None;
             }
             let mut own_leases = leases.borrow().clone();
-            let freed = self.free_one(&holder, orphan, nodes, &mut own_leases).await;
+            let freed = self.free_one(&due, nodes, &mut own_leases).await;
+            let Due { holder, orphan, .. } = due;
             leases.borrow_mut().learn(own_leases);
             let is_its_own =
                 matches!(freed, Ok(_) | Err(PassError::Run(RunError::Store(Failure::Refused(_)))));
@@ -407,12 +454,11 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     /// Looks at one orphan a second time and frees it; otherwise says why it keeps what it has.
     async fn free_one(
         &self,
-        holder: &Holder,
-        orphan: Orphan,
+        Due { holder, orphan, only_if }: &Due,
         nodes: &Nodes,
         leases: &mut CoolingLeases,
     ) -> Result<Result<Vec<Held>, Keep>, PassError> {
-        if self.paused().await?.is_some() || !self.is_still_orphaned(holder, orphan, nodes).await? {
+        if self.paused().await?.is_some() || !self.is_still_orphaned(holder, *orphan, nodes).await? {
             return Ok(Err(Keep::Changed));
         }
         let doubtful = self.doubtful();
@@ -423,9 +469,8 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             }
         }
         // Its pod is gone, so no ADD for it can still be under way.
-        match release_as_read(self.context.for_one_owner(), &holder.owner, holder.revision, Some(leases))
-            .await
-        {
+        let guard = (holder.revision, only_if.as_slice());
+        match release_if(self.context.for_one_owner(), &holder.owner, guard, Some(leases)).await {
             Ok(Freed::Addresses(held)) => Ok(Ok(held)),
             Ok(Freed::Nothing | Freed::Younger | Freed::Elsewhere(_)) => Ok(Err(Keep::Changed)),
             Err(FreeError::Bad(bad)) => {

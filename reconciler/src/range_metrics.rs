@@ -7,7 +7,7 @@ use metes_core::pool::{PoolName, RangeCounts};
 
 use crate::exposition::Exposition;
 
-/// The most rows, each of up to six samples.
+/// The most rows, each of up to seven samples.
 const ROWS_MAX: usize = 1000;
 
 /// The name of the metric of addresses.
@@ -111,6 +111,7 @@ fn add(sum: &mut CountedRange, range: &CountedRange) {
     sum.counts.set_aside += set_aside;
     sum.counts.cooling += cooling;
     sum.orphaned += range.orphaned;
+    sum.unused += range.unused;
 }
 
 /// The share that is free. A row that gives nothing comes last.
@@ -122,7 +123,8 @@ fn emptiness(row: &CountedRange) -> f64 {
 /// `outside`.
 fn states(row: &CountedRange) -> Vec<(&'static str, u128)> {
     let RangeCounts { size, held, set_aside, cooling, free } = row.counts;
-    let of_held = [("aside", set_aside as u128), ("orphaned", row.orphaned as u128)];
+    let of_held =
+        [("aside", set_aside as u128), ("orphaned", row.orphaned as u128), ("unused", row.unused as u128)];
     let main = match (row.is_given, &row.range) {
         (true, _) => {
             vec![("size", size), ("held", held as u128), ("cooling", cooling as u128), ("free", free)]
@@ -151,6 +153,7 @@ mod tests {
             is_given: true,
             counts,
             orphaned: 0,
+            unused: 0,
         }
     }
 
@@ -164,6 +167,7 @@ mod tests {
     fn each_held_address_is_in_one_state_that_says_what_its_range_is_good_for() {
         let mut given = range("d", "s", "10.0.0.0/29", (6, 3));
         (given.counts.set_aside, given.counts.cooling, given.counts.free, given.orphaned) = (1, 2, 1, 1);
+        given.unused = 2;
         let draining = CountedRange { is_given: false, ..range("d", "s", "10.1.0.0/30", (2, 1)) };
         let mut outside = CountedRange { is_given: false, ..range("b", "", "", (9, 9)) };
         outside.counts.size = 0;
@@ -174,21 +178,25 @@ mod tests {
                 "metes_addresses{network=\"b\",state=\"outside\"} 9",
                 "metes_addresses{network=\"b\",state=\"aside\"} 0",
                 "metes_addresses{network=\"b\",state=\"orphaned\"} 0",
+                "metes_addresses{network=\"b\",state=\"unused\"} 0",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"size\"} 6",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"held\"} 3",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"cooling\"} 2",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"free\"} 1",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"aside\"} 1",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"orphaned\"} 1",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.0.0.0/29\",state=\"unused\"} 2",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"draining\"} 1",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"aside\"} 0",
                 "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"orphaned\"} 0",
+                "metes_addresses{network=\"d\",pool=\"s\",family=\"ipv4\",range=\"10.1.0.0/30\",state=\"unused\"} 0",
                 "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"size\"} 18446744073709551614",
                 "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"held\"} 0",
                 "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"cooling\"} 0",
                 "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"free\"} 18446744073709551614",
                 "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"aside\"} 0",
                 "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"orphaned\"} 0",
+                "metes_addresses{network=\"v\",family=\"ipv6\",range=\"fd::/64\",state=\"unused\"} 0",
                 "metes_ranges 3",
                 "metes_ranges_omitted 0",
             ]

@@ -5,12 +5,12 @@ use std::fmt::{self, Write};
 
 use metes_audit::repair::Repaired;
 use metes_audit::{self, CountedRange, PoolCounts};
-use metes_core::pool::{Held, Pod};
+use metes_core::pool::{Held, Owner, OwnerKind, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::holder::Holder;
-use crate::holds::HoldCounts;
+use crate::holds::{HoldCounts, HoldState};
 use crate::lacking::{LackingAddress, LackingAddresses};
 use crate::verdict::{Free, Keep};
 
@@ -37,6 +37,8 @@ pub struct PassReport {
     pub(crate) freed: Vec<FreedOwner>,
     /// The numbers of holds.
     pub(crate) holds: HoldCounts,
+    /// The numbers of holds for pods of this cluster, before some were ended.
+    pub(crate) holds_of_pods: BTreeMap<HoldState, usize>,
     /// The addresses that running pods use and the store lacks.
     pub lacking: LackingAddresses,
     pub(crate) repaired: Repaired,
@@ -92,11 +94,15 @@ impl PassReport {
     /// Adds an owner that was freed.
     pub(crate) fn free(&mut self, holder: &Holder, reason: Free, held: &[Held]) {
         let pod = holder.record.as_ref().map(|record| &record.pod);
+        let pod = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default();
         let action = if self.dry_run { "would free" } else { "freed" };
-        tracing::info!(
-            node = %holder.owner.node, container = %holder.owner.container_id, ifname = %holder.owner.ifname,
-            pod = %pod.map(|pod| format!("{}/{}", pod.namespace, pod.name)).unwrap_or_default(), %reason, "{action}"
-        );
+        let Owner { node, container_id, ifname, .. } = &holder.owner;
+        match holder.owner.kind() {
+            OwnerKind::Subject(_) => tracing::info!(%pod, %ifname, %reason, "{action} a hold"),
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
+                tracing::info!(%node, container = %container_id, %ifname, %pod, %reason, "{action}");
+            }
+        }
         self.freed.push(FreedOwner { holder: holder.clone(), reason, held: held.to_vec() });
     }
 
@@ -143,6 +149,8 @@ impl PassReport {
         let kept: BTreeMap<_, _> = self.kept.iter().map(|(why, n)| (why.name(), n)).collect();
         let freed: BTreeMap<_, _> =
             self.freed_by_reason().into_iter().map(|(why, n)| (why.name(), n)).collect();
+        let holds_of_pods: BTreeMap<_, _> =
+            self.holds_of_pods.iter().map(|(state, n)| (state.name(), n)).collect();
         told(json!({
             "cluster": self.cluster,
             "dry_run": self.dry_run,
@@ -158,6 +166,7 @@ impl PassReport {
             "freed_owners": self.freed.iter().map(FreedOwner::to_json).collect::<Vec<_>>(),
             "holds": self.holds.found,
             "holds_ended": self.holds.ended,
+            "holds_of_pods": holds_of_pods,
             "lacking": self.lacking.certain.iter().map(LackingAddress::to_json).collect::<Vec<_>>(),
             "doubtful": self.lacking.networks,
             "stray_bits": self.stray_bits,
@@ -220,9 +229,13 @@ impl fmt::Display for LackingAddress {
 impl FreedOwner {
     fn to_json(&self) -> Value {
         let owner = &self.holder.owner;
+        let container = match owner.kind() {
+            OwnerKind::Subject(_) => None,
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => Some(owner),
+        };
         json!({
-            "node": owner.node,
-            "container_id": owner.container_id,
+            "node": container.map(|owner| &owner.node),
+            "container_id": container.map(|owner| &owner.container_id),
             "ifname": owner.ifname,
             "pod": self.holder.record.as_ref().map(|record| pod_json(&record.pod)),
             "reason": self.reason.name(),
@@ -310,10 +323,13 @@ impl fmt::Display for FreedOwner {
         for held in &self.held {
             let _ = write!(addresses, " {}", held.address);
         }
-        write!(
-            f,
-            "{}: {} of container {} on {}, pod {pod}:{addresses}",
-            self.reason, owner.ifname, owner.container_id, owner.node
-        )
+        match owner.kind() {
+            OwnerKind::Subject(_) => write!(f, "{}: {owner}:{addresses}", self.reason),
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => write!(
+                f,
+                "{}: {} of container {} on {}, pod {pod}:{addresses}",
+                self.reason, owner.ifname, owner.container_id, owner.node
+            ),
+        }
     }
 }

@@ -4,14 +4,17 @@
 //! No clock of this machine counts: etcd tells the age of a lease. All orphans that one pass sees for the first time
 //! share a lease. If a record was written again, or is an orphan for another reason than before, it counts as seen for
 //! the first time.
+//!
+//! A new leader of etcd begins the time of all leases anew. So a pass writes an older sighting again, with its age so
+//! far: then a new leader costs an hour at most.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use metes_core::keys::{Bytes, Key};
+use metes_core::keys::{Bytes, Key, Keys};
 use metes_core::limits;
 use metes_core::pool::{ClusterName, Owner, Record, Sighting};
-use metes_core::txn::{Entry, Op, Txn};
+use metes_core::txn::{Compare, Entry, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::session::{Session, new_lease};
 use metes_engine::walk::walk;
@@ -23,6 +26,10 @@ use crate::verdict::{Free, Graces, Orphan};
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// The lease lives this many times longer than the longest grace.
 const GRACES: u32 = 4;
+/// A sighting whose lease is so old is written again.
+const WRITTEN_AGAIN: Duration = Duration::from_secs(3600);
+/// The sightings of holds that one transaction writes: each is a transaction inside, with three compares.
+const TOGETHER: usize = 96;
 /// The longest lease that etcd grants is 9,000,000,000 s. This is a round number of years below that.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -47,21 +54,37 @@ struct SeenOrphan {
     key: Bytes,
     /// None if it does not decode.
     sighting: Option<Sighting>,
+    /// The mod revision of the sighting.
+    revision: i64,
     /// None if its lease is gone: then nobody can say for how long it has been an orphan.
-    age: Option<Duration>,
+    lease_age: Option<Duration>,
+}
+
+impl SeenOrphan {
+    /// For how long it has been an orphan.
+    fn age(&self) -> Option<Duration> {
+        let until_written = Duration::from_secs(self.sighting.as_ref()?.age_s);
+        Some(until_written + self.lease_age?)
+    }
 }
 
 impl Sightings {
     /// For how long this owner's record has been seen as an orphan for this reason.
     pub(crate) fn seen_for(&self, holder: &Holder, reason: Free) -> Duration {
-        self.of(holder, reason).and_then(|seen| seen.age).unwrap_or_default()
+        self.of(holder, reason).and_then(SeenOrphan::age).unwrap_or_default()
+    }
+
+    /// The compare that fails if the sighting has changed since.
+    pub(crate) fn unchanged(&self, keys: &Keys, owner: &Owner) -> Compare {
+        let seen = self.0.get(owner);
+        Compare::Mod(keys.orphan(owner), seen.map_or(0, |seen| seen.revision))
     }
 
     fn of(&self, holder: &Holder, reason: Free) -> Option<&SeenOrphan> {
         let is_it = |seen: &&SeenOrphan| {
             let sighting = seen.sighting.as_ref();
             sighting.is_some_and(|s| s.reason == reason.name() && s.revision == holder.revision)
-                && seen.age.is_some()
+                && seen.lease_age.is_some()
         };
         self.0.get(&holder.owner).filter(is_it)
     }
@@ -76,13 +99,16 @@ impl<K: Kv> Memory<'_, K> {
         let ages = self.session.lease_ages(entries.iter().map(|entry| entry.lease).collect()).await?;
         let seen = |entry: Entry| {
             let Ok(Key::Orphan(owner)) = self.session.keys.parse(&entry.key) else { return None };
-            let age = ages.get(&entry.lease).copied();
-            Some((owner, SeenOrphan { key: entry.key, sighting: Sighting::decode(&entry.value).ok(), age }))
+            let (lease_age, revision) = (ages.get(&entry.lease).copied(), entry.mod_revision);
+            let sighting = Sighting::decode(&entry.value).ok();
+            Some((owner, SeenOrphan { key: entry.key, sighting, revision, lease_age }))
         };
         Ok(Sightings(entries.into_iter().filter_map(seen).collect()))
     }
 
-    /// Forgets owners that are no longer orphans, and remembers new orphans, except those that need not wait.
+    /// Forgets owners that are no longer orphans, and remembers new orphans, except those that need not wait. What is
+    /// remembered of a hold must still be so when it is written: a pod may use the hold meanwhile, and then its time
+    /// begins anew.
     ///
     /// # Errors
     /// [`Failure`]; for what was not remembered, the next pass counts as the first.
@@ -95,21 +121,37 @@ impl<K: Kv> Memory<'_, K> {
         let still: HashSet<&Owner> = orphans.iter().map(|(holder, _)| &holder.owner).collect();
         let over = known.0.iter().filter(|(owner, _)| !still.contains(owner));
         self.write("sightings", over.map(|(_, seen)| Op::Delete(seen.key.clone())).collect()).await?;
-        let is_new = |(holder, orphan): &&(&Holder, Orphan)| {
-            !orphan.grace.is_zero() && known.of(holder, orphan.reason).is_none()
+        let is_due = |(holder, orphan): &&(&Holder, Orphan)| {
+            let is_old = |seen: &SeenOrphan| seen.lease_age >= Some(WRITTEN_AGAIN);
+            !orphan.grace.is_zero() && known.of(holder, orphan.reason).is_none_or(is_old)
         };
-        let news: Vec<_> = orphans.iter().filter(is_new).collect();
-        if news.is_empty() {
+        let (mut puts, mut of_holds) = (Vec::new(), Vec::new());
+        let Session { kv, keys, until } = self.session;
+        let lease = new_lease();
+        let mut longest = graces.longest();
+        for (holder, orphan) in orphans.iter().filter(is_due) {
+            let age = known.seen_for(holder, orphan.reason);
+            let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision, orphan.grace);
+            let put = Op::Put(keys.orphan(&holder.owner), sighting.since(age).encode(), Some(lease));
+            if orphan.reason != Free::Unused {
+                puts.push(put);
+                continue;
+            }
+            longest = longest.max(orphan.grace);
+            let seats = keys.seats_of(&holder.owner).map(|seat| Compare::Create(seat, 0));
+            let compares = seats.into_iter().chain([known.unchanged(keys, &holder.owner)]).collect();
+            let txn = Txn { step: "sighting", compares, then: vec![put], ..Txn::default() };
+            of_holds.push(Op::Nested(Box::new(txn)));
+        }
+        if puts.is_empty() && of_holds.is_empty() {
             return Ok(());
         }
-        let Session { kv, until, .. } = self.session;
-        let lease = new_lease();
-        kv.grant(lease, remembered_for(graces.longest()), until).await?;
-        let put = |(holder, orphan): &(&Holder, Orphan)| {
-            let sighting = Sighting::new(orphan.reason.name().to_owned(), holder.revision, orphan.grace);
-            Op::Put(self.session.keys.orphan(&holder.owner), sighting.encode(), Some(lease))
-        };
-        self.write("sightings", news.into_iter().map(put).collect()).await
+        kv.grant(lease, remembered_for(longest), until).await?;
+        self.write("sightings", puts).await?;
+        for some in of_holds.chunks(TOGETHER) {
+            self.session.txn(&Txn { step: "sightings", then: some.to_vec(), ..Txn::default() }).await?;
+        }
+        Ok(())
     }
 
     /// Forgets owners that were freed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use metes_core::pool::{OwnerKind, record};
 
 use crate::api::Phase;
-use crate::holder::{Holder, OwnerFacts, Stamp};
+use crate::holder::{HoldFacts, Holder, OwnerFacts, Stamp};
 use crate::world::{Nodes, Pods};
 
 /// The longest name that Kubernetes gives to a pod or a namespace.
@@ -41,8 +41,13 @@ metes_core::named_enum! {
         WithinGrace = "within-grace",
         /// It belongs to no pod that is known (cnitool, podman).
         Unlabelled = "unlabelled",
-        /// It is no container: an operator has set its address aside, or this program does not know its kind.
+        /// It is no container: an operator has set its address aside, or keeps it for a pod's name for ever, or this
+        /// program does not know its kind.
         SetAside = "set-aside",
+        /// It is a hold for a pod's name, and a container uses it.
+        InUse = "in-use",
+        /// It is a hold for a pod's name, and there is a pod of that name.
+        SubjectExists = "subject-exists",
         /// It has a pod's UID but no name to ask the API by, or a name without its namespace.
         PodUnnamed = "pod-unnamed",
         /// Its record has another cluster's name.
@@ -71,6 +76,8 @@ metes_core::named_enum! {
         SandboxReplaced = "sandbox-replaced",
         /// It belongs to no known pod, and the options say to free such owners after a time.
         Unlabelled = "unlabelled",
+        /// It is a hold for a pod's name, no container uses it, and there is no pod of that name.
+        Unused = "unused",
     }
 }
 
@@ -138,13 +145,10 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     let record = holder.record.as_ref().ok_or(Keep::Undecodable)?;
     match holder.owner.kind() {
         OwnerKind::Container(_) => {}
-        OwnerKind::Aside(..) | OwnerKind::Subject(_) | OwnerKind::Unknown => return Err(Keep::SetAside),
+        OwnerKind::Subject(_) => return unused(record, pods),
+        OwnerKind::Aside(..) | OwnerKind::Unknown => return Err(Keep::SetAside),
     }
-    match record.stamp {
-        Stamp::Ours => {}
-        Stamp::Other => return Err(Keep::OtherCluster),
-        Stamp::None => return Err(Keep::NoCluster),
-    }
+    must_be_ours(record)?;
     let node = holder.owner.node.as_str();
     let reason = if record.pod.is_unknown() {
         Free::Unlabelled
@@ -154,6 +158,8 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
         pod_reason(record, pods, nodes.has_lost(node, record.boot.as_deref()))?
     };
     let usual = match reason {
+        // No container is one.
+        Free::Unused => return Err(Keep::SetAside),
         Free::Unlabelled => graces.unlabelled.ok_or(Keep::Unlabelled)?,
         Free::PodFinished => graces.finished,
         Free::PodGone | Free::ClaimGone | Free::SandboxReplaced => {
@@ -162,7 +168,7 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
         }
     };
     let is_this_clusters = match reason {
-        Free::Unlabelled => true,
+        Free::Unlabelled | Free::Unused => true,
         // The cluster has a pod with exactly this UID, wherever it ran.
         Free::PodFinished => record.pod.uid.is_some() || nodes.has_known(node),
         Free::PodGone | Free::ClaimGone | Free::SandboxReplaced => nodes.has_known(node),
@@ -173,6 +179,35 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
         (usual, Keep::WithinGrace)
     };
     if nodes.is_cut_off(node) { Err(Keep::NodeNotReady) } else { Ok(Orphan { reason, grace, meanwhile }) }
+}
+
+fn must_be_ours(record: &OwnerFacts) -> Result<(), Keep> {
+    match record.stamp {
+        Stamp::Ours => Ok(()),
+        Stamp::Other => Err(Keep::OtherCluster),
+        Stamp::None => Err(Keep::NoCluster),
+    }
+}
+
+/// Why nobody uses a hold for a pod's name. A seat alone keeps it, whatever Kubernetes says of the pod. A pod of that
+/// name, whichever, may be about to take one.
+fn unused(record: &OwnerFacts, pods: &Pods) -> Result<Orphan, Keep> {
+    must_be_ours(record)?;
+    let HoldFacts { seconds, is_used } = record.hold.ok_or(Keep::SetAside)?;
+    if is_used {
+        return Err(Keep::InUse);
+    }
+    if pods.phase(&record.pod).is_some() {
+        return Err(Keep::SubjectExists);
+    }
+    let seconds = seconds.ok_or(Keep::SetAside)?;
+    match is_named(&record.pod) {
+        true => {
+            let grace = Duration::from_secs(seconds);
+            Ok(Orphan { reason: Free::Unused, grace, meanwhile: Keep::WithinGrace })
+        }
+        false => Err(Keep::PodUnnamed),
+    }
 }
 
 /// The pod's name decides nothing here: a claim may exist longer than the pod that the record names, and other pods may

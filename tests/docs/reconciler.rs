@@ -111,6 +111,7 @@ fn range(given: bool, range: Option<&str>) -> CountedRange {
         is_ipv6: false,
         is_given: given,
         counts,
+        unused: 0,
         orphaned: 0,
     }
 }

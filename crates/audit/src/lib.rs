@@ -102,13 +102,13 @@ pub async fn audit<K: Kv>(session: Session<'_, K>) -> Result<Report, Failure> {
 }
 
 /// Audits bits and the keys on leases at one revision, and leaves owners aside: for a program that does this every few
-/// minutes and has to stay small. Addresses of `orphans` are counted apart.
+/// minutes and has to stay small. Addresses of `idle` owners are counted apart.
 ///
 /// # Errors
 /// As [`audit`].
-pub async fn audit_bits<K: Kv>(session: Session<'_, K>, orphans: BTreeSet<Owner>) -> Result<Report, Failure> {
-    let orphans = Rc::new(orphans);
-    audit_from(session, limits::LIST_KEYS, || Audit::of_bits(session.keys, orphans.clone())).await
+pub async fn audit_bits<K: Kv>(session: Session<'_, K>, idle: BTreeSet<Owner>) -> Result<Report, Failure> {
+    let idle = Rc::new(idle);
+    audit_from(session, limits::LIST_KEYS, || Audit::of_bits(session.keys, idle.clone())).await
 }
 
 /// A second look at the same revision names the suspects of the first one. It has as much time as the first.

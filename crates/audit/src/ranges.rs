@@ -24,6 +24,8 @@ pub struct CountedRange {
     pub counts: RangeCounts,
     /// The number of held addresses that an orphan holds.
     pub orphaned: usize,
+    /// The number of held addresses that stay with a pod's name and that no pod uses.
+    pub unused: usize,
 }
 
 /// Counts each range of pools and configurations, and then the addresses of each network outside of them. Ranges that
@@ -48,6 +50,7 @@ pub(super) fn counted_ranges(audit: &Audit) -> Vec<CountedRange> {
             is_ipv6: range.first().ip().is_ipv6(),
             is_given: matches!(known.state, KnownState::Open | KnownState::Asked),
             orphaned: held.clone().filter(|(_, ip)| ip.is_orphaned).count(),
+            unused: held.clone().filter(|(_, ip)| ip.is_unused).count(),
             counts: RangeCounts::of(
                 range,
                 held.map(|(address, ip)| (*address, ip.is_set_aside)),
@@ -95,8 +98,18 @@ fn outside(name: &NetworkName, network: &Network, mut spans: Vec<(Addr, Addr)>) 
         ..RangeCounts::default()
     };
     let orphaned = outside.iter().filter(|ip| ip.is_orphaned).count();
+    let unused = outside.iter().filter(|ip| ip.is_unused).count();
     let network = name.clone();
-    CountedRange { network, pool: None, range: None, is_ipv6: false, is_given: false, counts, orphaned }
+    CountedRange {
+        network,
+        pool: None,
+        range: None,
+        is_ipv6: false,
+        is_given: false,
+        counts,
+        orphaned,
+        unused,
+    }
 }
 
 /// The held and free addresses of a pool.

@@ -48,8 +48,9 @@ pub struct Audit {
     pub(super) set_aside: BTreeSet<NetworkAddress>,
     /// The addresses that running pods use and the store lacks, with their keys.
     pub(super) lacking: Vec<(Bytes, Addr, Lacking)>,
-    /// The owners that hold addresses and cannot be using them; empty unless the audit leaves owners aside.
-    orphans: Rc<BTreeSet<Owner>>,
+    /// The owners that hold addresses which nobody can be using: orphans, and unused holds for pods. Empty unless the
+    /// audit leaves owners aside.
+    idle: Rc<BTreeSet<Owner>>,
 }
 
 /// The records of owners and holders that an audit keeps.
@@ -79,6 +80,8 @@ pub(super) struct Ip {
     pub(super) is_set_aside: bool,
     /// True if an orphan holds it.
     pub(super) is_orphaned: bool,
+    /// True if a hold for a pod's name has it that no pod uses.
+    pub(super) is_unused: bool,
 }
 
 /// A page or a summary: its mod revision (0: it does not exist), and its bits if they decode.
@@ -111,14 +114,14 @@ impl Audit {
             times_of_holds: BTreeSet::new(),
             set_aside: BTreeSet::new(),
             lacking: Vec::new(),
-            orphans: Rc::default(),
+            idle: Rc::default(),
         }
     }
 
-    /// An audit that leaves owners and holders aside, and has seen no key yet. Only the addresses that `orphans` hold
-    /// are counted.
-    pub(crate) fn of_bits(keys: &Keys, orphans: Rc<BTreeSet<Owner>>) -> Self {
-        Self { look: Look::Bits, orphans, ..Self::new(keys) }
+    /// An audit that leaves owners and holders aside, and has seen no key yet. Only the addresses that `idle` owners
+    /// hold are counted.
+    pub(crate) fn of_bits(keys: &Keys, idle: Rc<BTreeSet<Owner>>) -> Self {
+        Self { look: Look::Bits, idle, ..Self::new(keys) }
     }
 
     /// The bounds of the next look: its beginning, the beginnings of the owners and of the pod index, and its end. A
@@ -239,10 +242,14 @@ impl Audit {
         }
         let record = self.decode::<Reservation>(Kind::UndecodableReservation, entry);
         let owner = record.as_ref().map(|record| &record.owner);
+        let kind = owner.map(Owner::kind);
+        let is_idle = owner.is_some_and(|owner| self.idle.contains(owner));
+        let is_of_pod = matches!(kind, Some(OwnerKind::Subject(_)));
         let ip = Ip {
             revision: entry.mod_revision,
-            is_set_aside: record.as_ref().is_some_and(|record| record.hold.is_some()),
-            is_orphaned: owner.is_some_and(|owner| self.orphans.contains(owner)),
+            is_set_aside: !is_of_pod && record.as_ref().is_some_and(|record| record.hold.is_some()),
+            is_orphaned: is_idle && !is_of_pod,
+            is_unused: is_idle && is_of_pod,
         };
         if let (Look::First(links), Some(owner)) = (&mut self.look, owner) {
             links.reserve((&network, address), owner);

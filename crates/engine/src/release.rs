@@ -101,7 +101,20 @@ pub async fn release_as_read<K: Kv>(
     revision: i64,
     leases: Option<&mut CoolingLeases>,
 ) -> Result<Freed, FreeError> {
-    let free = Free::of(owner, FreeGuard::AsRead(revision));
+    release_if(session, owner, (revision, &[]), leases).await
+}
+
+/// As [`release_as_read`], if these conditions are met besides.
+///
+/// # Errors
+/// [`FreeError`]
+pub async fn release_if<K: Kv>(
+    session: Session<'_, K>,
+    owner: &Owner,
+    (revision, only_if): (i64, &[Compare]),
+    leases: Option<&mut CoolingLeases>,
+) -> Result<Freed, FreeError> {
+    let free = Free { only_if, ..Free::of(owner, FreeGuard::AsRead(revision)) };
     as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), leases).await)
 }
 
@@ -116,8 +129,7 @@ pub async fn end_hold<K: Kv>(
 ) -> Result<Freed, FreeError> {
     let owner = Owner::of_hold(network, address);
     let only_if = &[Compare::Create(session.keys.hold(network, address), 0)];
-    let free = Free { only_if, ..Free::of(&owner, FreeGuard::AsRead(revision)) };
-    as_judged_by_nobody(carry_out(session, free, (FreeHints::default(), None), None).await)
+    release_if(session, &owner, (revision, only_if), None).await
 }
 
 fn as_judged_by_nobody(freed: Result<(Freed, Left), NotFreed>) -> Result<Freed, FreeError> {

@@ -122,6 +122,7 @@ impl<K: Kv> Adoption<'_, K> {
             pod: record.labels.pod.clone(),
             boot: None,
             replaced: false,
+            hold: None,
         };
         let holder = Holder { owner: owner.clone(), revision, record: Some(facts) };
         if let Err(keep) = orphaned(&holder, &in_use.pods, &in_use.nodes, &Graces::NONE) {

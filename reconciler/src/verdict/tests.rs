@@ -22,7 +22,8 @@ const LONG: Duration = Duration::from_secs(1 << 20);
 fn holder() -> Holder {
     let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
     let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".parse().ok() };
-    let record = OwnerFacts { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false };
+    let record =
+        OwnerFacts { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false, hold: None };
     Holder { owner, revision: 7, record: Some(record) }
 }
 

@@ -1,5 +1,7 @@
 //! Addresses that an operator sets aside while pods come and go, and the times of these holds.
 
+use std::time::Duration;
+
 use metes_core::keys::Key;
 use metes_core::plan::hold::HoldRequest;
 use metes_core::pool::{Addr, HoldNote, Meta, Owner, OwnerKind};
@@ -81,13 +83,20 @@ impl World<'_> {
         (self.has_time_left(owner) && matches!(work, Some(Work::Pass))).then(|| words(owner))
     }
 
-    /// Whether it is a hold whose time is not over.
+    /// True if it is a hold whose time is not over.
     fn has_time_left(&self, owner: &Owner) -> bool {
         match owner.kind() {
             OwnerKind::Aside(network, address) => {
                 self.model.entry(&self.shared.keys.hold(&network, address)).is_some()
             }
-            OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => false,
+            OwnerKind::Subject(_) => {
+                let record = self.tree.owners.get(owner).map(|owned| &owned.record);
+                let Some(hold) = record.and_then(|record| record.hold.as_ref()) else { return false };
+                let keep = hold.seconds.map_or(Duration::MAX, Duration::from_secs);
+                let left_at = self.left_at.get(owner).copied().unwrap_or_default();
+                self.now() < left_at.saturating_add(keep)
+            }
+            OwnerKind::Container(_) | OwnerKind::Unknown => false,
         }
     }
 

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metes_core::keys::Keys;
-use metes_core::pool::InvalidName;
+use metes_core::pool::{InvalidName, Owner};
 use tokio::time::Instant;
 
 use crate::chance::Chance;
@@ -185,6 +185,8 @@ struct World<'a> {
     doubting: HashSet<ProcessId>,
     /// Processes that were told that there is no space.
     without_space: HashSet<ProcessId>,
+    /// The time at which a container left each hold for a pod last.
+    left_at: HashMap<Owner, Duration>,
     /// The number of commits that each ADD has lost, where that is judged.
     lost: HashMap<ProcessId, u32>,
     result: Played,
@@ -244,6 +246,7 @@ impl<'a> World<'a> {
             snapshot: None,
             doubting: HashSet::new(),
             without_space: HashSet::new(),
+            left_at: HashMap::new(),
             lost: HashMap::new(),
             result: Played::default(),
         }

@@ -329,6 +329,8 @@ impl World<'_> {
         for change in changes.owners.drain(..) {
             self.truth.follow(&change, now)?;
         }
+        let left = std::mem::take(&mut self.tree.left);
+        self.left_at.extend(left.into_iter().map(|hold| (hold, now)));
         if let Some((before, after)) = changes.meta.take() {
             self.judge_meta(before.as_ref(), after.as_ref())?;
         }

@@ -77,6 +77,8 @@ pub(crate) struct Tree {
     /// The owners whose entry a younger one has taken though they hold something: the ADD of a container that was
     /// deleted before frees nobody. If that younger one is gone, its entry is, and a late ADD finds none.
     passed_over: BTreeSet<(PodInterface, Owner)>,
+    /// The holds whose seats were freed since somebody took note.
+    pub(crate) left: Vec<Owner>,
     /// True while a change is one with other tools.
     pub(crate) is_by_hand: bool,
     /// The revision up to which the store was looked at.
@@ -256,7 +258,10 @@ impl Tree {
             }
             Key::Seat(seat) => {
                 match value {
-                    None => self.seats.remove(&seat),
+                    None => {
+                        self.left.push(seat.hold.clone());
+                        self.seats.remove(&seat)
+                    }
                     Some(value) => {
                         let record = SeatRecord::decode(value).map_err(|e| bad(&e))?;
                         self.seats.insert(seat.clone(), record.user)

@@ -590,8 +590,8 @@ impl ClusterId {
     }
 }
 
-/// `v1/orphan/<cluster>/<node>/<container>/<ifname>`: the cluster's reconciler saw this owner as an orphan. The age of
-/// the lease that it hangs on tells for how long.
+/// `v1/orphan/<cluster>/<node>/<container>/<ifname>`: the cluster's reconciler saw this owner as an orphan. Its own age
+/// and that of the lease that it hangs on tell for how long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sighting {
     v: u32,
@@ -602,6 +602,9 @@ pub struct Sighting {
     /// For how many seconds it must have been one before it is freed; for people.
     #[serde(rename = "grace")]
     pub grace_s: u64,
+    /// For how many seconds it had been one when the record was written. The age of the lease comes on top.
+    #[serde(rename = "age", default, skip_serializing_if = "is_default")]
+    pub age_s: u64,
 }
 
 /// The reason in a [`Sighting`] of an owner that belongs to no pod.
@@ -611,7 +614,13 @@ impl Sighting {
     /// A record of this program's version.
     #[must_use]
     pub fn new(reason: String, revision: i64, grace: Duration) -> Self {
-        Self { v: VERSION, reason, revision, grace_s: grace.as_secs() }
+        Self { v: VERSION, reason, revision, grace_s: grace.as_secs(), age_s: 0 }
+    }
+
+    /// The same, of an owner that has been an orphan for so long.
+    #[must_use]
+    pub fn since(self, age: Duration) -> Self {
+        Self { age_s: age.as_secs(), ..self }
     }
 }
 
@@ -1011,6 +1020,11 @@ mod tests {
         check(
             &Sighting::new("pod-gone".into(), 7, Duration::from_secs(300)),
             r#"{"v":1,"reason":"pod-gone","revision":7,"grace":300}"#,
+        );
+        let sighting = Sighting::new("unused".into(), 7, Duration::from_secs(300));
+        check(
+            &sighting.since(Duration::from_secs(60)),
+            r#"{"v":1,"reason":"unused","revision":7,"grace":300,"age":60}"#,
         );
         check(&SeenNode::new(), r#"{"v":1}"#);
         let of_node = NodeRecord::new("b0".into(), "2026-01-02T03:04:05Z".into());
