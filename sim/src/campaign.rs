@@ -231,7 +231,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
     match (guard.step, guard.kind, guard.class) {
         ("identity", ..) => &[Theme::Rogue],
         ("hold", ..) | (_, _, "hold") => &[Theme::Holds],
-        (_, _, "subject" | "seat") => &[Theme::Sticky],
+        (_, _, "subject" | "seat" | "orphan") => &[Theme::Sticky],
         (_, Kind::Identity, "store") => &[Theme::Emptied],
         (_, Kind::Identity, _) => &[Theme::Twins],
         (_, Kind::Empty, _) => &[Theme::First],

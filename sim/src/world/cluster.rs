@@ -118,6 +118,8 @@ pub(crate) enum Life {
 /// A pod's name, and the pod that has it now.
 #[derive(Debug, Default)]
 pub(crate) struct PodSlot {
+    /// No pod gets the name for so many operations.
+    pub(crate) rests: u32,
     pub(crate) uid: String,
     pub(crate) name: String,
     pub(crate) node: usize,

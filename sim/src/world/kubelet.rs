@@ -29,6 +29,9 @@ use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World, checked, pools};
 use crate::mutant::Guard;
 
+/// Now and then no pod has a name for so many operations.
+const NAME_RESTS: u32 = 8;
+
 impl World<'_> {
     /// Begins an operation if it is time for one; whether it did.
     pub(crate) fn begin_something(&mut self) -> Result<bool, String> {
@@ -99,6 +102,7 @@ impl World<'_> {
         let slot = &self.pods[pod];
         let is_active = slot.life == Life::Active;
         match slot.current {
+            None if slot.rests > 0 => self.pods[pod].rests -= 1,
             None if !is_active && (slot.old.is_empty() || self.chance.one_in(4)) => self.create_pod(pod),
             None if is_active && !slot.is_doomed => self.new_sandbox(pod),
             None if self.chance.one_in(3) => self.clean_up(pod),
@@ -330,6 +334,9 @@ impl World<'_> {
         let uid = self.pods[pod].uid.clone();
         self.note(|| format!("pod {uid} is deleted"));
         self.pods[pod].life = Life::None;
+        if self.plan.theme == Theme::Sticky && self.chance.one_in(2) {
+            self.pods[pod].rests = NAME_RESTS;
+        }
         // A node that Kubernetes does not hear may keep the container running.
         let node = &mut self.nodes[self.pods[pod].node];
         if node.is_ready {

@@ -351,13 +351,13 @@ impl Plan {
             Theme::Sticky => {
                 self.nodes = chance.between(1, 3) as usize;
                 self.faults = faults(*chance.pick(&[0, 1, 2]), chance);
-                self.pods = chance.between(2, 8) as usize;
+                self.pods = chance.between(3, 9) as usize;
                 self.width = *chance.pick(&[3, 6, 10]);
-                self.events.long_time = *chance.pick(&[20, 60]);
+                self.events.long_time = *chance.pick(&[60, 300]);
                 self.events.space = *chance.pick(&[0, 10]);
                 self.full_pages = chance.one_in(4);
                 self.requests = *chance.pick(&[0, 5]);
-                self.passes = 8;
+                self.passes = 15;
             }
             Theme::Cooling => {
                 self.faults = faults(*chance.pick(&[0, 1, 2]), chance);
@@ -512,7 +512,7 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
         configs.remove(chance.index(configs.len()));
     }
     if plan.theme == Theme::Sticky {
-        let keep = *chance.pick(&[Keep::Seconds(5), Keep::Seconds(60), Keep::Forever]);
+        let keep = *chance.pick(&[Keep::Seconds(5), Keep::Seconds(60), Keep::Seconds(7_000), Keep::Forever]);
         configs.iter_mut().for_each(|config| config.keep = Some(keep));
         if chance.one_in(3) {
             let time = CooldownTime::of_seconds(10);

@@ -78,6 +78,7 @@ impl World<'_> {
             }
             Compare::Create(key, 0) if guard.class == "hold" => self.prolong_by_hand(&key),
             Compare::Create(key, 0) if guard.class == "cooling" => self.cool_by_hand(&key),
+            Compare::Mod(key, _) if guard.class == "orphan" => self.use_by_hand(&key),
             Compare::Create(key, 0) if guard.class == "seat" => self.sit_by_hand(&key),
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
             compare => self.touch(&compare),
@@ -190,6 +191,13 @@ impl World<'_> {
         self.by_hand(vec![Op::Put(key.to_vec(), Cooling::new(60).encode(), None)])
     }
 
+    /// A pod takes a seat of a hold and gives it back.
+    fn use_by_hand(&mut self, sighting: &[u8]) -> Result<(), String> {
+        let Ok(Key::Orphan(hold)) = self.shared.keys.parse(sighting) else { return Ok(()) };
+        self.left_at.insert(hold, self.now());
+        self.by_hand(vec![Op::Delete(sighting.to_vec())])
+    }
+
     /// Takes a free seat for an owner that names it, as a restore key by key does.
     fn sit_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
         let keys = &self.shared.keys;
@@ -197,7 +205,7 @@ impl World<'_> {
         let Some(hold) = self.tree.owners.get(&seat.hold).filter(|_| self.model.entry(key).is_none()) else {
             return Ok(());
         };
-        let (owner, labels) = restored(checked(&format!("restored-{}", seat.hold.container_id)));
+        let (owner, labels) = restored(checked(&format!("restored-{}-{}", seat.hold.container_id, seat.n)));
         let held = hold.record.addresses.clone();
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());
         let record = record.in_seat(Some(seat));

@@ -9,6 +9,7 @@ use tokio::time::{Instant, advance, sleep_until};
 
 use super::World;
 use super::ids::ProcessId;
+use super::plan::Theme;
 use super::process::{Outcome, Process, Work};
 use super::requests::Step;
 use super::wire::Answer;
@@ -48,6 +49,10 @@ impl World<'_> {
     fn a_little_time(&mut self) -> Duration {
         if !self.is_healing && self.chance.happens(self.plan.events.long_time) {
             self.count("long time");
+            if self.plan.theme == Theme::Sticky && self.chance.one_in(2) {
+                // A pass writes older sightings again.
+                return Duration::from_secs(3_700);
+            }
             return Duration::from_millis(self.chance.between(5_000, 100_000));
         }
         // While the world heals, no process is ended because it is slow.
