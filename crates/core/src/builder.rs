@@ -49,9 +49,10 @@ impl<'a> Builder<'a> {
         self.compare(Compare::Mod(key.clone(), revision), key);
     }
 
-    /// Relies on the key, which cannot change unless another one does that is compared. It must have been read.
-    pub(crate) fn relies_on(&mut self, key: &Bytes) {
-        if !self.snapshot.knows(key) {
+    /// Relies on a key that changes only together with `other`, which is compared. It must not have been read before
+    /// `other` was written.
+    pub(crate) fn goes_with(&mut self, key: &Bytes, other: &[u8]) {
+        if !self.snapshot.knows_since(key, self.snapshot.mod_revision(other)) {
             self.missing.push(key.clone());
         }
     }
