@@ -3,10 +3,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use metes_core::pool::{Addr, NetworkName};
-use metes_core::pool::{Owner, OwnerKind, record};
+use metes_core::pool::{Addr, NetworkName, Owner, OwnerKind, Subject, record};
 use metes_reconciler::api::{Node, Phase, Pod};
-use metes_reconciler::holder::{Holder, OwnerFacts, Stamp};
+use metes_reconciler::holder::{HoldFacts, Holder, OwnerFacts, Stamp};
 use metes_reconciler::verdict::{Free, Graces, Keep, Verdict, judge, orphaned};
 use metes_reconciler::world::{Nodes, Pods};
 
@@ -108,8 +107,22 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
         replaced: dice.flag(),
         hold: None,
     };
+    if dice.once_in(8) {
+        return subject(dice, &owner, facts);
+    }
     let hold = Owner::of_hold(&NetworkName::default(), Addr(dice.byte().into()));
     let owner = if dice.once_in(8) { hold } else { owner };
+    Holder { owner, revision: 1, record: (!dice.once_in(8)).then_some(facts) }
+}
+
+/// A hold for a pod's name. Its record alone says which pod is meant.
+fn subject(dice: &mut Dice<'_>, container: &Owner, mut facts: OwnerFacts) -> Holder {
+    let subject = Subject { namespace: "ns".to_owned(), name: "a".to_owned() };
+    let cluster = container.cluster.clone().expect("a cluster's owner");
+    let owner = Owner::of_pod(cluster, &subject, container.ifname.clone()).expect("plain names");
+    (facts.pod.uid, facts.boot, facts.replaced) = (None, None, false);
+    let facts_of_hold = HoldFacts { seconds: dice.flag().then(|| dice.byte().into()), is_used: dice.flag() };
+    facts.hold = (!dice.once_in(8)).then_some(facts_of_hold);
     Holder { owner, revision: 1, record: (!dice.once_in(8)).then_some(facts) }
 }
 
@@ -149,11 +162,30 @@ impl Truth {
         if seen_for < grace { Verdict::Keep(meanwhile) } else { Verdict::Free(reason) }
     }
 
+    fn reason_of_hold(&self, record: &OwnerFacts) -> Result<(Free, Duration, Keep), Keep> {
+        let pod = &record.pod;
+        match (record.stamp, &record.hold) {
+            (Stamp::Other, _) => Err(Keep::OtherCluster),
+            (Stamp::None, _) => Err(Keep::NoCluster),
+            (Stamp::Ours, None) => Err(Keep::SetAside),
+            (Stamp::Ours, Some(HoldFacts { is_used: true, .. })) => Err(Keep::InUse),
+            (Stamp::Ours, Some(_)) if !self.meant(pod).is_empty() => Err(Keep::SubjectExists),
+            (Stamp::Ours, Some(HoldFacts { seconds: None, .. })) => Err(Keep::SetAside),
+            (Stamp::Ours, Some(_)) if !(is_name(&pod.namespace) && is_name(&pod.name)) => {
+                Err(Keep::PodUnnamed)
+            }
+            (Stamp::Ours, Some(HoldFacts { seconds: Some(seconds), .. })) => {
+                Ok((Free::Unused, Duration::from_secs(*seconds), Keep::WithinGrace))
+            }
+        }
+    }
+
     fn reason(&self, holder: &Holder, graces: &Graces) -> Result<(Free, Duration, Keep), Keep> {
         let Some(record) = &holder.record else { return Err(Keep::Undecodable) };
         match holder.owner.kind() {
             OwnerKind::Container(_) => {}
-            OwnerKind::Aside(..) | OwnerKind::Subject(_) | OwnerKind::Unknown => return Err(Keep::SetAside),
+            OwnerKind::Subject(_) => return self.reason_of_hold(record),
+            OwnerKind::Aside(..) | OwnerKind::Unknown => return Err(Keep::SetAside),
         }
         match record.stamp {
             Stamp::Other => return Err(Keep::OtherCluster),

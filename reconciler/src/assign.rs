@@ -126,7 +126,7 @@ pub(crate) enum Why {
     /// Another owner.
     Holder {
         owner: Owner,
-        record: OwnerRecord,
+        record: Box<OwnerRecord>,
         /// The mod revision of its record, for [`Gone`].
         revision: i64,
     },
@@ -283,7 +283,7 @@ enum Standing {
     Free,
     /// This owner, or another one of the same interface of the same pod.
     Ours,
-    Of(Gone, OwnerRecord),
+    Of(Gone, Box<OwnerRecord>),
     InTheWay(Why),
 }
 
@@ -351,7 +351,7 @@ impl Assignment {
                 Ok(Standing::Of(gone, record)) => {
                     making.made.push(held.clone());
                     if making.replaced.iter().all(|(owner, _)| *owner != gone.owner) {
-                        making.replaced.push((gone.owner, record));
+                        making.replaced.push((gone.owner, *record));
                     }
                 }
                 Ok(Standing::InTheWay(why)) => return Ok(Err((held, why))),
@@ -418,14 +418,14 @@ impl Assignment {
         };
         let holder = Gone { owner, revision: snapshot.mod_revision(&own) };
         if gone.contains(&&holder) {
-            return Ok(Standing::Of(holder, record));
+            return Ok(Standing::Of(holder, Box::new(record)));
         }
         let Gone { owner, revision } = holder;
         let is_same = is_same_pod((&owner, &record.labels.pod), (&self.owner, &self.labels.pod));
         if owner.ifname == self.owner.ifname && is_same {
             return Ok(Standing::Ours);
         }
-        Ok(Standing::InTheWay(Why::Holder { owner, record, revision }))
+        Ok(Standing::InTheWay(Why::Holder { owner, record: Box::new(record), revision }))
     }
 
     fn is_read(&self, keys: &Keys, snapshot: &Snapshot) -> bool {

@@ -1,5 +1,5 @@
-//! Addresses that operators have set aside. A pass ends those holds whose time is over. The holds for pods are judged as
-//! all other owners are (`verdict.rs`).
+//! Addresses that operators have set aside. A pass ends those holds whose time is over. The holds for pods are judged
+//! as all other owners are (`verdict.rs`).
 //!
 //! A hold with a time has a key of its own on a lease: etcd ends it, and no clock decides. The records are read before
 //! these keys. So if a key is missing, the time is over, or somebody has written the record since. The free compares

@@ -10,7 +10,7 @@ use metes_core::plan::allot::{Refused, Seated};
 use metes_core::plan::pools::PoolRefused;
 use metes_core::pool::choose::Refusal;
 use metes_core::pool::range::Standing;
-use metes_core::pool::{Held, POOLS_MAX, PoolDefinition, PoolName, RangeSet, RangeState, VERSION};
+use metes_core::pool::{Held, Owner, POOLS_MAX, PoolDefinition, PoolName, RangeSet, RangeState, VERSION};
 use metes_core::snapshot::BadRecord;
 use metes_engine::drive::OutOfTime;
 use metes_engine::kv::Failure;
@@ -112,15 +112,7 @@ impl ToCni for Refused {
             .with_details("DEL first, or repeat the ADD with the configuration that it was made with"),
             Refused::Pool(why) => pool(why),
             Refused::Seated(seated) => in_use(*seated),
-            Refused::HoldUnfit(hold, held) => Error::new(
-                Code::InvalidConfig,
-                format!("{hold} has {}, and the configuration asks for something else", list(&held)),
-            )
-            .with_details(format!(
-                "its addresses stay until the hold ends: metes hold --remove {} ends it, and the next pod of that \
-                 name gets new ones",
-                words(&held)
-            )),
+            Refused::HoldUnfit(unfit) => hold_unfit(&unfit.0, &unfit.1),
             Refused::Address(address, network, why) => Error::new(
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} {}", because(why)),
@@ -144,6 +136,16 @@ impl ToCni for Refused {
             }
         }
     }
+}
+
+/// The hold of the pod's name has addresses that the configuration does not give.
+fn hold_unfit(hold: &Owner, held: &[Held]) -> Error {
+    let text = format!("{hold} has {}, and the configuration asks for something else", list(held));
+    Error::new(Code::InvalidConfig, text).with_details(format!(
+        "its addresses stay until the hold ends: metes hold --remove {} ends it, and the next pod of that name gets \
+         new ones",
+        words(held)
+    ))
 }
 
 /// A container uses the addresses of the pod's name.

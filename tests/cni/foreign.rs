@@ -114,6 +114,11 @@ impl Scene {
     fn actors(&self) -> Vec<Actor<'_>> {
         let add = |id: &str| self.node.add(id).config(&config());
         let pod = |run: Run| run.pod("ns", "web-0", "u1");
+        let sticky = |id: &str| {
+            let mut config = config();
+            config["ipam"]["sticky"] = json!("pod");
+            self.node.add(id).config(&config)
+        };
         let with_result = |mut config: Value| {
             config["prevResult"] = self.result.clone();
             config
@@ -138,6 +143,7 @@ impl Scene {
             ("ADD of the pod's next sandbox", Box::new(move || pod(add("c3")).run())),
             ("ADD that asks for the address", Box::new(move || add("c4").args("IP=10.0.0.1").run())),
             ("ADD that asks for the next address", Box::new(move || add("c4").args("IP=10.0.0.2").run())),
+            ("ADD of a sticky network", Box::new(move || sticky("c6").pod("ns", "web-0", "u6").run())),
             ("CHECK", Box::new(move || self.node.check("c1").config(&with_result(config())).run())),
             ("DEL", Box::new(move || self.node.del("c1").config(&config()).run())),
             ("DEL of another container", Box::new(move || self.node.del("c9").config(&config()).run())),
@@ -263,6 +269,7 @@ fn records_that_do_not_decode() {
         (OWNER, "undecodable-owner", "addresses", true),
         ("v1/owner/test/a/c8/eth0", "undecodable-owner", "addresses", false),
         (POD, "undecodable-pod-index", "node", false),
+        ("v1/seat/test/@pod.ns/web-0/eth0/0", "undecodable-seat", "container", false),
         (TOMBSTONE, "undecodable-tombstone", "start", false),
         (CLUSTER, "undecodable-cluster", "uid", false),
         ("v1/pool/storage", "undecodable-pool", "definition", false),

@@ -153,7 +153,9 @@ fn definition(config: &str) -> String {
 /// The codes of ADDs that were refused before etcd was asked.
 fn codes(node: &Node, number: usize, stdins: &[String]) -> Vec<u64> {
     let run = |(at, stdin): (usize, &String)| {
-        let outcome = node.add(&format!("c{number}-{at}")).stdin(stdin.as_str()).run();
+        // An address for a pod's name needs one.
+        let container = format!("c{number}-{at}");
+        let outcome = node.add(&container).pod("ns", &container, "u1").stdin(stdin.as_str()).run();
         let code = outcome.error_code().filter(|code| [1, 6, 7].contains(code))?;
         // A pool is looked for in etcd.
         (!outcome.stdout.contains("there is no pool") && !outcome.stdout.contains("no pool is for"))

@@ -443,8 +443,8 @@ impl Audit {
     }
 }
 
-/// True if a record fits its owner's kind. The record of a hold has a note. That of an address which is set aside has no
-/// other address, and that of a pod's name is no pod's.
+/// True if a record fits its owner's kind. The record of a hold has a note. That of an address which is set aside has
+/// no other address, and that of a pod's name is no pod's.
 fn is_of_kind(record: &OwnerRecord, kind: &OwnerKind) -> bool {
     match kind {
         OwnerKind::Container(_) => record.hold.is_none(),

@@ -1,6 +1,6 @@
 use std::rc::Rc;
 
-use metes_core::pool::{Addr, NetworkName, Owner, PodUid};
+use metes_core::pool::{Addr, NetworkName, Owner, PodUid, Subject};
 use proptest::prelude::*;
 
 use super::*;
@@ -155,6 +155,44 @@ fn what_is_set_aside_is_not_judged_by_pods() {
     hold.owner = Owner::of_hold(&NetworkName::default(), Addr(0xffff_0a00_0001));
     let any = Graces { unlabelled: Some(Duration::ZERO), ..GRACES };
     assert_eq!(verdict_after(LONG, any, &hold, &[], &[]), Verdict::Keep(Keep::SetAside));
+}
+
+#[test]
+fn a_hold_for_a_pod_stays_while_it_is_used_or_its_pod_exists_and_for_its_time() {
+    let hold = |seconds, is_used| {
+        let subject = Subject { namespace: "ns".into(), name: "web".into() };
+        let mut hold = with(|record| {
+            (record.pod.uid, record.boot) = (None, None);
+            record.hold = Some(HoldFacts { seconds, is_used });
+        });
+        let ifname = hold.owner.ifname.clone();
+        let cluster = hold.owner.cluster.clone().expect("a cluster's owner");
+        hold.owner = Owner::of_pod(cluster, &subject, ifname).expect("plain names");
+        hold
+    };
+    let (kept, unused) = (Verdict::Keep, Verdict::Free(Free::Unused));
+    let exists = [(pod("web", "u9"), Phase::Active)];
+    let finished = [(pod("web", "u9"), Phase::Finished)];
+    for (seconds, is_used, pods, expected) in [
+        (Some(60), true, &[][..], kept(Keep::InUse)),
+        (None, true, &[], kept(Keep::InUse)),
+        (Some(60), false, &exists, kept(Keep::SubjectExists)),
+        // The pod that has finished may be followed by one of its name.
+        (Some(60), false, &finished, kept(Keep::SubjectExists)),
+        (None, false, &[], kept(Keep::SetAside)),
+        (Some(60), false, &[], unused),
+    ] {
+        assert_eq!(verdict(&hold(seconds, is_used), pods, &[]), expected, "{seconds:?} {is_used} {pods:?}");
+    }
+    // The time is the hold's own; a node has no part in it.
+    let judged =
+        |seen_for| verdict_after(seen_for, GRACES, &hold(Some(60), false), &[], &[node(false, "b1")]);
+    assert_grace(60, Keep::WithinGrace, judged, Free::Unused);
+    for (stamp, expected) in [(Stamp::Other, Keep::OtherCluster), (Stamp::None, Keep::NoCluster)] {
+        let mut hold = hold(Some(60), false);
+        hold.record.as_mut().expect("it has one").stamp = stamp;
+        assert_eq!(verdict(&hold, &[], &[]), kept(expected));
+    }
 }
 
 #[test]

@@ -13,9 +13,9 @@ use super::pick::{Picked, Picking, Picks};
 use super::pools::ReadPools;
 use super::refused::{Halt, require};
 pub use super::refused::{OtherMachine, Refused, Seated};
-use super::resolved::{NewRecords, Resolved};
+use super::resolved::Resolved;
 use super::source::Full;
-use super::sticky::{self, Vacant};
+use super::sticky::{self, NewRecords, Vacant};
 use crate::builder::Builder;
 use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
@@ -417,7 +417,8 @@ impl Deciding<'_> {
     /// The commit that reserves the picked addresses. At the head of a queue it also serves the runs behind, as many as
     /// fit.
     fn allot(&self, picks: &Picks) -> Result<Step<Allotted>, Halt> {
-        let allotted = self.asked.allotted(&picks.taken).map_err(|why| Halt::Refuse(Refused::Pool(why)))?;
+        let allotted = NewRecords::of(self.asked, &picks.taken);
+        let allotted = allotted.map_err(|why| Halt::Refuse(Refused::Pool(why)))?;
         let served = if self.line.is_empty() { &[][..] } else { &batch::SIZES[..] };
         // If many sets are in different networks and all their pages fill up at once, the transaction is too large.
         // Then the cursors are left out; they only guide the next choice.

@@ -24,6 +24,7 @@ use super::known_pool::DecodedPools;
 use super::pick::{Picked, Picking, Picks};
 use super::refused::{Halt, require};
 use super::resolved::{Resolved, cursor};
+use super::sticky::NewRecords;
 use crate::builder::{self, BitChanges, Builder};
 use crate::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
 use crate::limits;
@@ -316,7 +317,7 @@ impl<'a> Batch<'a> {
         if picks.all().any(|(network, address)| self.written.contains(&self.keys.ip(network, *address))) {
             return Ok(None);
         }
-        let Ok(allotted) = asked.allotted(&picks.taken) else { return Ok(None) };
+        let Ok(allotted) = NewRecords::of(asked, &picks.taken) else { return Ok(None) };
         self.take(asked, &picks)?;
         let mut builder = Builder::new("serve", self.snapshot);
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);

@@ -26,7 +26,7 @@ pub enum Refused {
     /// A container uses the hold of its pod's name.
     Seated(Box<Seated>),
     /// The hold of its pod's name has addresses that the configuration does not give.
-    HoldUnfit(Owner, Vec<Held>),
+    HoldUnfit(Box<(Owner, Vec<Held>)>),
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
     /// A requested address is set aside, with this note.

@@ -7,7 +7,6 @@ use super::ask::Ask;
 use super::known_pool::DecodedPools;
 use super::pools::{PoolRefused, ReadPools};
 use super::source::{Full, Source, SourceSet};
-use super::sticky::NewHold;
 use crate::builder::Builder;
 use crate::keys::{Bytes, Keys, NetworkAddress, Scope};
 use crate::pool::choose::{Choice, Order, choose, spread_start};
@@ -224,14 +223,6 @@ impl<'a> Resolved<'a> {
             .on_machine(&self.ask.stamp.machine)
     }
 
-    /// The records of an owner that gets these addresses, one from each set.
-    pub(crate) fn allotted(&self, taken: &[NetworkAddress]) -> Result<NewRecords, PoolRefused> {
-        let held = self.held(taken);
-        let hold = NewHold::of(self, &held)?;
-        let seat = hold.as_ref().map(NewHold::seat);
-        Ok(NewRecords { record: self.record(held).in_seat(seat), hold })
-    }
-
     /// Every network that this configuration can reserve in.
     fn networks(&self) -> BTreeSet<&NetworkName> {
         let of_ranges = self.sets().iter().flat_map(|of| of.set.ranges()).map(Range::network);
@@ -291,34 +282,6 @@ impl<'a> Resolved<'a> {
                 || matches!(standing, Standing::Gateway | Standing::NetworkAddress | Standing::Broadcast)
         };
         self.fits(addresses) && !self.sets().iter().zip(addresses).any(is_nobodys)
-    }
-}
-
-/// The records of an owner that gets new addresses.
-pub(crate) struct NewRecords {
-    pub(crate) record: OwnerRecord,
-    /// The hold that has the addresses; none: the owner itself has them.
-    hold: Option<NewHold>,
-}
-
-impl NewRecords {
-    /// Reserves the addresses, if they are free; for the hold, if there is one.
-    pub(crate) fn reserve<'p>(
-        &self,
-        picks: impl Iterator<Item = &'p NetworkAddress>,
-        keys: &Keys,
-        ask: &Ask,
-        builder: &mut Builder<'_>,
-    ) {
-        let reservation = self.hold.as_ref().map_or_else(|| ask.reservation(), |hold| hold.reservation(ask));
-        for (network, address) in picks {
-            let key = keys.ip(network, *address);
-            builder.absent(key.clone());
-            builder.put(key, reservation.clone());
-        }
-        if let Some(hold) = &self.hold {
-            hold.put(keys, ask, builder);
-        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Addresses that outlive a pod: a hold for the pod's name owns them, and the container that uses them has a seat. Pure.
+//! Addresses that outlive a pod: a hold for the pod's name owns them, and the container that uses them has a seat.
+//! Pure.
 //!
 //! ```text
 //! first pod of the name   chooses as ever; makes the hold, its reservations and the seat     the hold does not exist
@@ -16,19 +17,55 @@ use super::refused::{Halt, Refused, Seated};
 use super::resolved::Resolved;
 use super::source::{Source, SourceSet};
 use crate::builder::Builder;
-use crate::keys::{Bytes, Keys};
+use crate::keys::{Bytes, Keys, NetworkAddress};
 use crate::pool::{Held, HoldNote, Keep, OwnerRecord, PoolName, Record, Reservation, Seat, SeatRecord};
 use crate::snapshot::Snapshot;
 
+/// The records of an owner that gets new addresses.
+pub(crate) struct NewRecords {
+    pub(crate) record: OwnerRecord,
+    /// The hold that has the addresses; none: the owner itself has them.
+    hold: Option<NewHold>,
+}
+
+impl NewRecords {
+    /// The records of an owner that gets these addresses, one from each set.
+    pub(crate) fn of(asked: &Resolved<'_>, taken: &[NetworkAddress]) -> Result<Self, PoolRefused> {
+        let held = asked.held(taken);
+        let hold = NewHold::of(asked, &held)?;
+        let seat = hold.as_ref().map(NewHold::seat);
+        Ok(Self { record: asked.record(held).in_seat(seat), hold })
+    }
+
+    /// Reserves the addresses, if they are free; for the hold, if there is one.
+    pub(crate) fn reserve<'p>(
+        &self,
+        picks: impl Iterator<Item = &'p NetworkAddress>,
+        keys: &Keys,
+        ask: &Ask,
+        builder: &mut Builder<'_>,
+    ) {
+        let reservation = self.hold.as_ref().map_or_else(|| ask.reservation(), |hold| hold.reservation(ask));
+        for (network, address) in picks {
+            let key = keys.ip(network, *address);
+            builder.absent(key.clone());
+            builder.put(key, reservation.clone());
+        }
+        if let Some(hold) = &self.hold {
+            hold.put(keys, ask, builder);
+        }
+    }
+}
+
 /// A hold that an ADD makes together with its first seat.
-pub(crate) struct NewHold {
+struct NewHold {
     seat: Seat,
     record: OwnerRecord,
 }
 
 impl NewHold {
     /// The hold that an ADD makes for these addresses; none if they end with the container.
-    pub(crate) fn of(asked: &Resolved<'_>, held: &[Held]) -> Result<Option<Self>, PoolRefused> {
+    fn of(asked: &Resolved<'_>, held: &[Held]) -> Result<Option<Self>, PoolRefused> {
         let Some(sticky) = &asked.ask.sticky else { return Ok(None) };
         let hold = HoldNote { note: String::new(), seconds: keep(asked, sticky)?.seconds() };
         let (scope, cni_network) = (asked.scope().as_str().to_owned(), asked.ask.labels.cni_network.clone());
@@ -37,17 +74,17 @@ impl NewHold {
     }
 
     /// The seat that the ADD takes.
-    pub(crate) fn seat(&self) -> Seat {
+    fn seat(&self) -> Seat {
         self.seat.clone()
     }
 
     /// The reservation of one of its addresses, as it is stored.
-    pub(crate) fn reservation(&self, ask: &Ask) -> Vec<u8> {
+    fn reservation(&self, ask: &Ask) -> Vec<u8> {
         Reservation::of_record(&self.seat.hold, &self.record, ask.stamp.created_at.clone()).encode()
     }
 
     /// Writes the hold, if there is none, and the seat.
-    pub(crate) fn put(&self, keys: &Keys, ask: &Ask, builder: &mut Builder<'_>) {
+    fn put(&self, keys: &Keys, ask: &Ask, builder: &mut Builder<'_>) {
         let hold = keys.owner(&self.seat.hold);
         builder.absent(hold.clone());
         builder.put(hold, self.record.encode());
@@ -96,7 +133,10 @@ impl Vacant {
         let pools = match asked.of_hold(&record.addresses) {
             Ok(pools) => pools,
             Err(Some(why)) => return Err(Halt::Refuse(Refused::Pool(why))),
-            Err(None) => return Err(Halt::Refuse(Refused::HoldUnfit(hold.clone(), record.addresses))),
+            Err(None) => {
+                let unfit = Box::new((hold.clone(), record.addresses));
+                return Err(Halt::Refuse(Refused::HoldUnfit(unfit)));
+            }
         };
         match taken {
             None => Ok(Some(Self { seat, record, pools })),

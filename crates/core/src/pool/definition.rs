@@ -567,8 +567,9 @@ mod tests {
         r#"{"range":"10.56.0.0/16","gateway":"10.56.255.254","exclude":["10.56.0.0/28","10.56.1.1/32"]},"#,
         r#"{"range":"10.57.0.5-10.57.0.9/20","state":"draining"}],"order":"lowest","#,
         r#""routes":[{"dst":"10.0.0.0/8","gw":"10.56.255.254"}],"dns":{"nameservers":["10.56.0.53"],"#,
-        r#""domain":"a.test","search":["b.test"],"options":["ndots:2"]},"keep":"7days","allow":{"namespaces":["team-*"]},"#,
-        r#""for":{"nodes":["gpu-*"],"node_labels":{"rack":["7"]}},"priority":-3,"note":"owner netops"}"#
+        r#""domain":"a.test","search":["b.test"],"options":["ndots:2"]},"keep":"7days","#,
+        r#""allow":{"namespaces":["team-*"]},"for":{"nodes":["gpu-*"],"node_labels":{"rack":["7"]}},"#,
+        r#""priority":-3,"note":"owner netops"}"#
     );
 
     #[test]
