@@ -19,4 +19,5 @@ mod ownership;
 mod proposals;
 mod secrets;
 mod static_form;
+mod sticky;
 mod whereabouts;

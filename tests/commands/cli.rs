@@ -89,6 +89,7 @@ fn list() {
         "cni_network": "lan",
         "created_at": created_at,
         "hold": null,
+        "kept": null,
     });
     assert_eq!(rows[0], expected);
     let fields = |row: &Value| row.as_object().expect("an object").keys().cloned().collect::<BTreeSet<_>>();

@@ -80,16 +80,23 @@ fn an_address_that_is_set_aside_is_given_to_nobody() {
     assert!((7100..=7200).contains(&left), "{rows}");
     let row = json!({
         "network": "blue", "address": "10.0.0.1", "note": "a printer", "created_at": rows[0]["created_at"],
-        "for_seconds": 7200, "seconds_left": left,
+        "for_seconds": 7200, "seconds_left": left, "pod": null, "used_by": null,
     });
     assert_eq!((&rows[0], rows.as_array().map(Vec::len)), (&row, Some(2)));
     report([
         exits(
             &node.cli(["holds"]),
             0,
-            &["NETWORK  ADDRESS   NOTE       SINCE", "blue     10.0.0.1  a printer  20"],
+            &[
+                "NETWORK  ADDRESS   FOR  USED BY  NOTE       SINCE",
+                "blue     10.0.0.1  -    -        a printer  20",
+            ],
         ),
-        exits(&node.cli(["holds", "--network", "red"]), 0, &["NETWORK  ADDRESS  NOTE  SINCE  LEFT\n"]),
+        exits(
+            &node.cli(["holds", "--network", "red"]),
+            0,
+            &["NETWORK  ADDRESS  FOR  USED BY  NOTE  SINCE  LEFT  KEPT\n"],
+        ),
         exits(&node.cli(["show", "10.0.0.1"]), 0, &["set aside:    a printer\nfor:          2h\n"]),
         exits(&node.cli(["list"]), 0, &["blue     10.0.0.1  -        -     set aside: a printer  -"]),
     ]);

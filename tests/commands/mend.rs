@@ -204,6 +204,11 @@ fn each_kind_of_damage_is_mended_after_a_question() {
         Kind::CoolingMismatch,
         Kind::StrayBit,
         Kind::SummaryMissesFull,
+        // These have a test of their own.
+        Kind::UndecodableSeat,
+        Kind::UserWithoutSeat,
+        Kind::SeatWithoutUser,
+        Kind::SeatWithoutHold,
     ];
     let tried: BTreeSet<Kind> = rows.iter().map(|(kind, ..)| *kind).chain(others).collect();
     let missing: Vec<&Kind> = Kind::ALL.iter().filter(|kind| !tried.contains(kind)).collect();
@@ -653,4 +658,45 @@ fn nothing_is_mended_that_cannot_be_kept() {
         assert_eq!(store.entries("v1/"), before, "{refused}");
     }
     assert_eq!(fs::read(scene.cluster.folder().join("taken")).expect("it is there"), b"other");
+}
+
+/// Each row is damage that another tool has done to the seat of a pod's container, and its mend. In the end the pod is
+/// deleted, and the next one of its name has its address.
+#[test]
+fn a_seat_that_is_damaged_is_mended_or_the_pod_must_go() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let (seat, own, hold) =
+        ("v1/seat/test/@pod.ns/db-0/eth0/0", "v1/owner/test/a/c1/eth0", "v1/owner/test/@pod.ns/db-0/eth0");
+    let config = network_as("1.1.0", "net", json!({"range": "10.0.0.0/24", "sticky": "pod"}));
+    let store = cluster.store();
+    let (delete, garbage) = (|key: &str| store.delete(key), |key: &str| store.put(key, "garbage"));
+    let rows: [(Kind, &dyn Fn(), bool); 4] = [
+        (Kind::UserWithoutSeat, &|| delete(seat), true),
+        (Kind::SeatWithoutUser, &|| delete(own), true),
+        (Kind::UndecodableSeat, &|| garbage(seat), true),
+        (Kind::SeatWithoutHold, &|| delete(hold), false),
+    ];
+    for (kind, damage, is_mended) in rows {
+        let add = |container: &str, uid: &str| {
+            node.add(container).config(&config).pod("ns", "db-0", uid).run().address()
+        };
+        assert_eq!(add("c1", "u1"), "10.0.0.1", "{kind}");
+        damage();
+        let found = node.cli(["check"]);
+        assert!(!found.succeeded() && found.to_string().contains(kind.name()), "{kind}: {found}");
+        let mend = |file: &str| {
+            let file = cluster.folder().join(format!("{kind}-{file}"));
+            node.cli(["check", "--mend", "all", "--yes", "--backup", file.to_str().expect("a name in UTF-8")])
+        };
+        let mended = mend("one");
+        assert_eq!(node.cli(["check"]).succeeded(), is_mended, "{kind}: {mended}");
+        node.del("c1").config(&config).run().silent();
+        let mended = mend("two");
+        let after = node.cli(["check"]);
+        assert!(after.succeeded(), "{kind}: {mended}, then {after}");
+        assert_eq!(add("c2", "u2"), "10.0.0.1", "{kind}");
+        node.del("c2").config(&config).run().silent();
+        cluster.assert_clean();
+    }
 }

@@ -512,6 +512,12 @@ impl Keys {
         self.owners_of(None, &NodeName::of_holds(network))
     }
 
+    /// The prefix of the owner records of a cluster's holds for pods.
+    #[must_use]
+    pub fn pod_holds(&self, cluster: &ClusterName) -> Bytes {
+        self.join(&format!("owner/{cluster}/{OF_HOLDS}"))
+    }
+
     /// The prefix of the orphans that a cluster's reconciler has seen.
     #[must_use]
     pub fn orphans(&self, cluster: &ClusterName) -> Bytes {

@@ -163,12 +163,16 @@ pub(super) enum Command {
     /// It frees all addresses of an owner, never one of several. Make sure that nothing uses them any
     /// more: they may be given out again at once. It shows what it would free, and asks once.
     Release(ReleaseArgs),
-    /// Set addresses aside, so that no container gets them
+    /// Set addresses aside, so that no container gets them, or keep them for a pod
     ///
     /// For a printer, a gateway, or a machine outside of the cluster. It is refused if somebody holds the
     /// address. If you give the note that the address already has, its time begins again with the new --for.
+    ///
+    /// With --pod the addresses stay with a pod's name: the pods of that name get them one after the other, on any
+    /// node, if their network has `sticky`. If a container of such a pod has exactly these addresses, it goes on with
+    /// them.
     Hold(HoldArgs),
-    /// List the addresses that are set aside
+    /// List the addresses that are set aside, or kept for pods
     Holds(HoldsArgs),
     /// Show and change named pools of addresses
     #[command(subcommand, after_help = POOL_AFTER_HELP)]

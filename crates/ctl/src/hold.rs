@@ -1,6 +1,7 @@
 //! `metes hold` and `metes holds`.
 
 mod network;
+mod pod;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,13 +11,17 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::filter::{PodName, pod_name};
 use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
 use metes_core::keys::{Key, LeaseId, NetworkAddress};
 use metes_core::plan::free::Freed;
 use metes_core::plan::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
-use metes_core::pool::{Addr, HoldNote, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, Reservation};
+use metes_core::pool::{
+    Addr, ClusterName, HoldNote, InterfaceName, Keep, Meta, NetworkName, Owner, OwnerKind, OwnerRecord,
+    Reservation,
+};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::drive::{Driver, OutOfTime, Stopped};
@@ -44,13 +49,25 @@ pub(super) struct HoldArgs {
     #[arg(long, requires = "network")]
     force: bool,
     /// Why; an ADD that asks for the address gets this note
-    #[arg(long, required_unless_present = "remove", value_parser = hold_note)]
+    #[arg(long, required_unless_present_any = ["remove", "pod"], value_parser = hold_note)]
     note: Option<String>,
     /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
-    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time, conflicts_with = "pod")]
     time: Option<Duration>,
-    /// End it: containers may get the addresses again
-    #[arg(long, conflicts_with_all = ["note", "time", "force"])]
+    /// Keep them for the pods of this name: one hold, with the addresses in the order of the result
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name, requires = "interface")]
+    pod: Option<PodName>,
+    /// The interface of the pod that gets them
+    #[arg(long, value_name = "NAME", requires = "pod")]
+    interface: Option<InterfaceName>,
+    /// The pod's cluster; the default is that of the host file
+    #[arg(long, requires = "pod")]
+    cluster: Option<ClusterName>,
+    /// For how long they stay after their last use, like 7d, or forever; the default is 1d
+    #[arg(long, value_name = "DURATION", requires = "pod")]
+    keep: Option<Keep>,
+    /// End it: containers may get the addresses again. If a pod uses them, its container keeps them until it ends
+    #[arg(long, conflicts_with_all = ["note", "time", "force", "pod"])]
     remove: bool,
 }
 
@@ -99,9 +116,10 @@ pub(super) async fn hold<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     context.must_know_store("no address was set aside, and no hold was ended").await?;
-    let done = match &args.note {
-        Some(note) => hold_all(context, args, note, terminal).await?,
-        None => remove_all(context, args, terminal).await?,
+    let done = match (&args.pod, &args.note) {
+        (Some(pod), _) => pod::hold(context, args, pod, terminal).await?,
+        (None, Some(note)) => hold_all(context, args, note, terminal).await?,
+        (None, None) => remove_all(context, args, terminal).await?,
     };
     context.remember_store().await;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -193,6 +211,10 @@ async fn remove_all<K: Kv>(
                 continue;
             }
         };
+        if let Some(hold) = pod::holder(context, (&network, address)).await? {
+            done &= pod::end(context, &hold, terminal).await?;
+            continue;
+        }
         let doing = || format!("end the hold of {address}");
         let freed =
             release::release(context.session, &Owner::of_hold(&network, Addr::from(address)), None).await;
@@ -217,18 +239,21 @@ async fn remove_all<K: Kv>(
     Ok(done)
 }
 
-/// Lists the addresses that are set aside.
+/// Lists the addresses that are set aside, and those that stay with pods.
 pub(super) async fn holds<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldsArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let rows = read_holds(context, args.network.as_ref(), terminal).await?;
+    let network = args.network.as_ref();
+    let mut rows = read_holds(context, network, terminal).await?;
+    rows.extend(pod::read_holds(context, network, terminal).await?);
+    rows.sort_by(|one, other| (&one.network, one.address).cmp(&(&other.network, other.address)));
     terminal.list(&COLUMNS, rows, &args.output)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// An address that is set aside.
+/// An address that is set aside, or stays with a pod's name.
 #[derive(Serialize)]
 struct HoldRow {
     network: NetworkName,
@@ -236,19 +261,26 @@ struct HoldRow {
     note: String,
     /// By the clock of whoever set it aside.
     created_at: Option<String>,
-    /// The time of the hold; none: until it is removed.
+    /// The time of the hold; none: until it is removed. For a pod it is the time after its last use.
     for_seconds: Option<u64>,
-    /// The rest of that time. At 0 the next pass of the reconciler frees the address.
+    /// The rest of that time. At 0 the next pass of the reconciler frees the address. None for a pod.
     seconds_left: Option<u64>,
+    /// The pod's interface that it stays with; none if it is set aside.
+    pod: Option<pod::PodInterfaceRow>,
+    /// The container that uses it.
+    used_by: Option<pod::UserRow>,
 }
 
 /// The columns of holds.
-pub(super) const COLUMNS: [Column; 5] = [
+pub(super) const COLUMNS: [Column; 8] = [
     ("NETWORK", CellForm::Text),
     ("ADDRESS", CellForm::Whole),
+    ("FOR", CellForm::Text),
+    ("USED BY", CellForm::Text),
     ("NOTE", CellForm::Text),
     ("SINCE", CellForm::Whole),
     ("LEFT", CellForm::Whole),
+    ("KEPT", CellForm::Whole),
 ];
 
 impl Listed for HoldRow {
@@ -260,15 +292,23 @@ impl Listed for HoldRow {
         vec![
             self.network.to_string(),
             self.address.to_string(),
-            self.note.clone(),
+            or_dash(self.pod.as_ref().map(ToString::to_string).as_deref()),
+            or_dash(self.used_by.as_ref().map(ToString::to_string).as_deref()),
+            or_dash(Some(&*self.note).filter(|note| !note.is_empty())),
             or_dash(self.created_at.as_deref()),
             or_dash(left.as_deref()),
+            or_dash(self.pod.as_ref().map(|_| kept_words(self.for_seconds)).as_deref()),
         ]
     }
 
     fn name(&self) -> String {
         format!("{}/{}", self.network, self.address)
     }
+}
+
+/// For how long addresses stay with a pod's name after their last use.
+fn kept_words(seconds: Option<u64>) -> String {
+    seconds.map_or(Keep::Forever, Keep::Seconds).to_string()
 }
 
 async fn read_holds<K: Kv>(
@@ -321,6 +361,8 @@ async fn read_holds<K: Kv>(
             for_seconds: seconds,
             seconds_left: seconds.map(|_| left.get(&lease).copied().unwrap_or_default()),
             network,
+            pod: None,
+            used_by: None,
         });
     }
     Ok(rows)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -12,8 +13,8 @@ use super::table::{CellForm, Column, Listed, or_dash, table};
 use metes_core::keys::{Key, Keys, NetworkAddress};
 use metes_core::plan::pool_change::StoredPools;
 use metes_core::pool::{
-    Addr, AskedRanges, AskedSeen, FromPool, HoldNote, Labels, NetworkName, Owner, OwnerRecord, Pod, PodUid,
-    PoolName, Range, RangeCounts, Record, Reservation, Undecodable,
+    Addr, AskedRanges, AskedSeen, FromPool, HoldNote, Labels, NetworkName, Owner, OwnerKind, OwnerRecord,
+    Pod, PodUid, PoolName, Range, RangeCounts, Record, Reservation, SeatRecord, Subject, Undecodable,
 };
 use metes_core::txn::Entry;
 
@@ -27,6 +28,32 @@ pub(super) struct Row {
     pub(super) holder: Option<Holder>,
     /// The pool that it was taken from, and what the pool said of it; none if a configuration's own range gave it.
     pub(super) pool: Option<FromPool>,
+    /// It stays with its pod's name; none if it ends with its container. The holder is the container that uses it;
+    /// while none does, the hold itself.
+    pub(super) kept: Option<Kept>,
+}
+
+/// An address that stays with a pod's name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Kept {
+    /// For how many seconds it stays after its last use; none: until a person ends it.
+    #[serde(rename = "for")]
+    pub(super) seconds: Option<u64>,
+    /// True if a container uses it.
+    pub(super) used: bool,
+    /// The hold.
+    #[serde(skip)]
+    pub(super) hold: Owner,
+}
+
+impl Kept {
+    pub(super) fn words(&self) -> String {
+        let time = match self.seconds {
+            Some(seconds) => humantime::format_duration(Duration::from_secs(seconds)).to_string(),
+            None => "forever".to_owned(),
+        };
+        if self.used { time } else { format!("{time}, unused") }
+    }
 }
 
 /// The holder of an address.
@@ -46,10 +73,18 @@ impl Holder {
         (&self.owner, self.hold.as_ref())
     }
 
-    /// The maker of a reservation.
+    /// The maker of a reservation. For a hold of a pod's name, the labels are those of that pod.
     pub(super) fn of(record: Reservation) -> Self {
-        let Reservation { owner, labels, created_at, hold, .. } = record;
+        let Reservation { owner, mut labels, created_at, mut hold, .. } = record;
+        if let OwnerKind::Subject(subject) = owner.kind() {
+            (labels.pod, hold) = (pod_of(subject), None);
+        }
         Self { owner, labels, created_at: Some(created_at), hold }
+    }
+
+    /// The user of a seat.
+    fn seated(SeatRecord { user, labels, taken_at, .. }: SeatRecord) -> Self {
+        Self { owner: user, labels, created_at: Some(taken_at), hold: None }
     }
 
     /// The pod, as far as it is known, or why the address is set aside.
@@ -60,6 +95,11 @@ impl Holder {
             None => known(&pod.name).map(|name| format!("{}/{name}", pod.namespace)),
         }
     }
+}
+
+/// The pod that a hold is for. Its UID is any.
+pub(super) fn pod_of(Subject { namespace, name }: Subject) -> Pod {
+    Pod { namespace, name, uid: None }
 }
 
 /// A record that does not decode.
@@ -90,6 +130,8 @@ pub(super) struct Inventory {
     pub(super) pools: StoredPools,
     /// The addresses that owners have from pools.
     from_pools: BTreeMap<(NetworkName, Addr), (Owner, FromPool)>,
+    /// The users of holds for pods.
+    seats: BTreeMap<Owner, Holder>,
 }
 
 impl Inventory {
@@ -100,6 +142,10 @@ impl Inventory {
             Ok(Key::Ip(network, address)) => self.see_reservation(entry, network, address),
             Ok(Key::Cooling(network, address)) => _ = self.cooling.insert((network, address)),
             Ok(Key::Owner(owner)) => self.see_owner(entry, owner, OwnerRecord::decode(&entry.value)),
+            Ok(Key::Seat(seat)) => {
+                let user = self.readable(entry, (None, None), SeatRecord::decode(&entry.value));
+                self.seats.extend(user.map(|user| (seat.hold, Holder::seated(user))));
+            }
             Ok(Key::Asked(_)) => self.see_asked(entry),
             _ => {}
         }
@@ -107,8 +153,16 @@ impl Inventory {
 
     fn see_reservation(&mut self, entry: &Entry, network: NetworkName, address: Addr) {
         let record = self.readable(entry, (Some(&network), None), Reservation::decode(&entry.value));
+        let kept = record.as_ref().and_then(|record| match record.owner.kind() {
+            OwnerKind::Subject(_) => Some(Kept {
+                seconds: record.hold.as_ref().and_then(|hold| hold.seconds),
+                used: false,
+                hold: record.owner.clone(),
+            }),
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => None,
+        });
         let holder = record.map(Holder::of);
-        self.rows.push(Row { network: Some(network), address, holder, pool: None });
+        self.rows.push(Row { network: Some(network), address, holder, pool: None, kept });
     }
 
     /// Takes the key of an owner, whose value was decoded.
@@ -126,6 +180,7 @@ impl Inventory {
             address: Addr::from(held.address),
             holder: Some(holder.clone()),
             pool: None,
+            kept: None,
         }));
         for held in record.addresses {
             if let (Some(network), Some(pool)) = (held.network, held.pool) {
@@ -164,17 +219,27 @@ impl Inventory {
         self.cooling.extend(other.cooling);
         self.unreadable.extend(other.unreadable);
         self.from_pools.extend(other.from_pools);
+        self.seats.extend(other.seats);
     }
 
     /// By network, then by address; what is only recorded last. Each row knows its pool then, and stands there once.
     pub(super) fn sorted(mut self) -> Self {
+        for row in &mut self.rows {
+            let Some(kept) = &mut row.kept else { continue };
+            if let Some(user) = self.seats.get(&kept.hold) {
+                (kept.used, row.holder) = (true, Some(user.clone()));
+            }
+        }
         self.rows.sort_by(|a, b| a.order().cmp(&b.order()));
         self.rows.dedup_by(|a, b| a.order() == b.order());
         if !self.from_pools.is_empty() {
             for row in &mut self.rows {
                 let Some(network) = row.network.clone() else { break };
                 let from = self.from_pools.remove(&(network, row.address));
-                row.pool = from.filter(|(owner, _)| row.owner() == Some(owner)).map(|(_, pool)| pool);
+                let is_its = |owner: &Owner| {
+                    row.owner() == Some(owner) || row.kept.as_ref().is_some_and(|kept| kept.hold == *owner)
+                };
+                row.pool = from.filter(|(owner, _)| is_its(owner)).map(|(_, pool)| pool);
             }
         }
         self
@@ -235,9 +300,10 @@ impl Row {
         self.holder.as_ref().map(|holder| &holder.owner)
     }
 
-    /// The owner, if it is known and is a container; none if the address is set aside.
+    /// The owner, if it is known and is a container; none if the address is set aside, or kept for a pod that is gone.
     pub(super) fn container(&self) -> Option<&Owner> {
-        self.owner().filter(|_| !self.is_set_aside())
+        let is_kept = self.kept.as_ref().is_some_and(|kept| !kept.used);
+        self.owner().filter(|_| !is_kept && !self.is_set_aside())
     }
 
     /// True if no container has it, because it is set aside.
@@ -281,7 +347,7 @@ impl Serialize for Row {
             name: pod.and_then(|pod| known(&pod.name)),
             uid: pod.and_then(|pod| pod.uid.as_ref()),
         };
-        let mut map = serializer.serialize_map(Some(11))?;
+        let mut map = serializer.serialize_map(Some(12))?;
         map.serialize_entry("network", &self.network)?;
         map.serialize_entry::<_, IpAddr>("address", &self.address.ip())?;
         map.serialize_entry("pool", &self.pool.as_ref().map(|pool| &pool.name))?;
@@ -294,12 +360,13 @@ impl Serialize for Row {
         map.serialize_entry("cni_network", &container.map(|holder| &holder.labels.cni_network))?;
         map.serialize_entry("created_at", &holder.and_then(|holder| holder.created_at.as_ref()))?;
         map.serialize_entry("hold", &holder.and_then(|holder| holder.hold.as_ref()))?;
+        map.serialize_entry("kept", &self.kept)?;
         map.end()
     }
 }
 
 /// The columns of held addresses.
-pub(super) const COLUMNS: [Column; 11] = [
+pub(super) const COLUMNS: [Column; 12] = [
     ("NETWORK", CellForm::Text),
     ("ADDRESS", CellForm::Whole),
     ("CLUSTER", CellForm::Text),
@@ -309,6 +376,7 @@ pub(super) const COLUMNS: [Column; 11] = [
     ("SINCE", CellForm::Whole),
     ("CONTAINER", CellForm::Id),
     ("POOL", CellForm::Wide),
+    ("KEPT", CellForm::Wide),
     ("UID", CellForm::Wide),
     ("CNI", CellForm::Wide),
 ];
@@ -319,6 +387,7 @@ impl Listed for Row {
         let labels = holder.map(|holder| &holder.labels);
         let uid = labels.and_then(|labels| labels.pod.uid.as_ref());
         let (address, words) = (self.address.to_string(), self.holder_words());
+        let kept = self.kept.as_ref().map(Kept::words);
         let cells = [
             self.network.as_ref().map(NetworkName::as_str),
             Some(&*address),
@@ -329,6 +398,7 @@ impl Listed for Row {
             holder.and_then(|holder| holder.created_at.as_deref()),
             owner.map(|owner| owner.container_id.as_str()),
             self.pool.as_ref().map(|pool| pool.name.as_str()),
+            kept.as_deref(),
             uid.map(PodUid::as_str),
             labels.map(|labels| &*labels.cni_network),
         ];

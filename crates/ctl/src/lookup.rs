@@ -11,9 +11,11 @@ use ipnetwork::IpNetwork;
 
 use super::Context;
 use super::filter::{Filter, Place};
-use super::inventory::Inventory;
+use super::inventory::{Inventory, pod_of};
 use metes_core::keys::{Bytes, Key, prefix_end};
-use metes_core::pool::{Addr, ClusterName, Held, NetworkName, NodeName, Owner, OwnerRecord, Pod, Record};
+use metes_core::pool::{
+    Addr, ClusterName, Held, NetworkName, NodeName, Owner, OwnerKind, OwnerRecord, Pod, Record,
+};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, List, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
@@ -40,9 +42,15 @@ impl<K: Kv> Context<'_, K> {
         if filter.needs_everything() {
             return self.everything().await;
         }
-        let is_by_pod = |record: &OwnerRecord| {
-            see(&record.labels.pod);
-            filter.is_of(&record.labels.pod)
+        let is_by_pod = |owner: &Owner, record: &OwnerRecord| {
+            let pod = match owner.kind() {
+                OwnerKind::Subject(subject) => pod_of(subject),
+                OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
+                    record.labels.pod.clone()
+                }
+            };
+            see(&pod);
+            filter.is_of(&pod)
         };
         match (filter, &filter.place.node) {
             (Filter { network: Some(network), .. }, _) => self.of_network(network).await,
@@ -50,7 +58,10 @@ impl<K: Kv> Context<'_, K> {
                 let prefixes = self.of_node(&filter.place).await?;
                 self.of_owners(&prefixes, &|_, _| true).await
             }
-            _ => self.of_all_owners(&|_, record| record.is_none_or(is_by_pod)).await,
+            _ => {
+                self.of_all_owners(&|owner, record| record.is_none_or(|record| is_by_pod(owner, record)))
+                    .await
+            }
         }
     }
 
@@ -142,8 +153,13 @@ impl<K: Kv> Context<'_, K> {
             };
             let (records, _) = walk(self.session, prefix, Vec::new, see).await?;
             for (entry, owner, record) in records {
-                let held = record.iter().flat_map(OwnerRecord::reserved);
-                reserved.extend(held.map(|(network, address)| keys.ip(network, address)));
+                let used = record.iter().flat_map(|record| &record.addresses).filter_map(Held::in_network);
+                reserved.extend(used.map(|(network, address)| keys.ip(network, address)));
+                let seat = record.iter().filter_map(|record| record.seat.as_ref());
+                reserved.extend(seat.map(|seat| keys.seat(seat)));
+                if matches!(owner.kind(), OwnerKind::Subject(_)) {
+                    reserved.extend(keys.seats_of(&owner));
+                }
                 inventory.see_owner(&entry, owner, record);
             }
         }
@@ -184,7 +200,8 @@ impl<K: Kv> Context<'_, K> {
     /// The nodes of a cluster, by its name in keys, that hold an address.
     pub(super) async fn nodes_of(&self, cluster: &str) -> Result<Vec<String>, Failure> {
         let prefix = [&self.session.keys.owners(), cluster.as_bytes(), b"/"].concat();
-        self.names(&prefix, BTreeSet::new()).await
+        let names = self.names(&prefix, BTreeSet::new()).await?;
+        Ok(names.into_iter().filter(|name| name.parse::<NodeName>().is_ok()).collect())
     }
 
     /// Reads the owners that have this static address, which is only recorded. No key names such an address, so all
@@ -228,6 +245,10 @@ impl<K: Kv> Context<'_, K> {
         let keys = self.session.keys;
         let owners: BTreeSet<Bytes> =
             inventory.rows.iter().filter_map(|row| row.owner()).map(|owner| keys.owner(owner)).collect();
+        let holds: BTreeSet<&Owner> =
+            inventory.rows.iter().filter_map(|row| Some(&row.kept.as_ref()?.hold)).collect();
+        let seats = holds.into_iter().flat_map(|hold| keys.seats_of(hold)).collect();
+        self.look_up(seats, &mut inventory).await?;
         match owners.len() {
             0..OWNERS_BY_NAME => self.look_up(owners.into_iter().collect(), &mut inventory).await?,
             _ => self.list(&keys.owners(), &mut inventory).await?,

@@ -278,8 +278,8 @@ fn owners_of<'a>(
     owners.iter().try_for_each(|owner| match owner.kind() {
         OwnerKind::Container(_) | OwnerKind::Unknown => Ok(()),
         OwnerKind::Subject(subject) => Err(Unchosen::from(format!(
-            "its addresses outlive each {subject}: metes hold --remove ADDRESS ends that, and release --container frees \
-             what one container uses"
+            "its addresses outlive each {subject}: metes hold --remove ADDRESS ends that, and release --container \
+             frees what one container uses"
         ))),
         OwnerKind::Aside(network, address) => Err(Unchosen::from(format!(
             "{address} of network {network} is set aside, and no container has it: metes hold --remove {address} \
@@ -357,7 +357,9 @@ fn owners_of_container<'a>(
 ) -> Result<Vec<&'a Owner>, Unchosen> {
     let known = |test: &dyn Fn(&str) -> bool| -> Vec<&Owner> {
         let is_it = |owner: &&Owner| test(owner.container_id.as_str()) && place.holds(owner);
-        known_owners(inventory).filter(is_it).collect()
+        // A hold for a pod has the pod's name there.
+        let has_id = |owner: &&Owner| !matches!(owner.kind(), OwnerKind::Subject(_));
+        known_owners(inventory).filter(has_id).filter(is_it).collect()
     };
     let mut owners = known(&|known| known == id);
     if owners.is_empty() {
@@ -406,9 +408,12 @@ fn held_words(inventory: &Inventory, owner: &Owner) -> String {
         .rows
         .iter()
         .filter(|row| row.owner() == Some(owner))
-        .map(|row| match &row.network {
-            Some(network) => format!("{} of network {network}", row.address),
-            None => format!("{} (only recorded)", row.address),
+        .map(|row| match (&row.network, &row.kept) {
+            (Some(network), None) => format!("{} of network {network}", row.address),
+            (Some(network), Some(kept)) => {
+                format!("{} of network {network}, which stays with {}", row.address, kept.hold)
+            }
+            (None, _) => format!("{} (only recorded)", row.address),
         })
         .collect();
     if held.is_empty() { "nothing that is reserved".to_owned() } else { held.join(", ") }
@@ -430,7 +435,13 @@ mod tests {
             hold: None,
         });
         let network = network.map(|network| NetworkName::stored(network).expect("network"));
-        Row { network, address: Addr::from(address.parse::<IpAddr>().expect("ip")), holder, pool: None }
+        Row {
+            network,
+            address: Addr::from(address.parse::<IpAddr>().expect("ip")),
+            holder,
+            pool: None,
+            kept: None,
+        }
     }
 
     fn inventory() -> Inventory {

@@ -15,7 +15,7 @@ use super::output::{ListFormat, ListOutput, value_name};
 use super::release::{ReleaseTarget, release_target};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
-use metes_core::pool::{Addr, Held, HoldNote, NetworkName, Owner, OwnerRecord, PodUid, PoolName};
+use metes_core::pool::{Addr, Held, HoldNote, NetworkName, Owner, OwnerKind, OwnerRecord, PodUid, PoolName};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::{Failure, Kv};
 
@@ -236,8 +236,10 @@ async fn named<K: Kv>(
         }
     }
     if is_asked(WordKind::Container) && !word.is_empty() {
-        let begins_so =
-            |owner: &Owner, _: Option<&OwnerRecord>| owner.container_id.as_str().starts_with(word);
+        let begins_so = |owner: &Owner, _: Option<&OwnerRecord>| {
+            matches!(owner.kind(), OwnerKind::Container(_) | OwnerKind::Unknown)
+                && owner.container_id.as_str().starts_with(word)
+        };
         let inventory = context.of_all_owners(&begins_so).await?;
         let ids: BTreeSet<&str> = inventory.owners.keys().map(|owner| owner.container_id.as_str()).collect();
         let subject = match ids.contains(word) {
@@ -268,7 +270,7 @@ fn block(row: &Row) -> String {
     if let Some(hold) = holder.and_then(|holder| holder.hold.as_ref()) {
         return hold_block(row, hold);
     }
-    let owner = row.owner();
+    let owner = row.container();
     let labels = holder.map(|holder| &holder.labels);
     let network = row.network.as_ref().map(NetworkName::as_str);
     let pool = row.pool.as_ref().map(|pool| ("pool", Some(pool.name.to_string())));
@@ -284,8 +286,9 @@ fn block(row: &Row) -> String {
         ("cni network", labels.map(|labels| labels.cni_network.clone())),
         ("held since", holder.and_then(|holder| holder.created_at.clone())),
     ];
+    let kept = row.kept.as_ref().map(|kept| ("kept", Some(kept.words())));
     let (address, others) = lines.split_at(2);
-    let lines = address.iter().cloned().chain(pool).chain(others.iter().cloned());
+    let lines = address.iter().cloned().chain(pool).chain(kept).chain(others.iter().cloned());
     lines.map(line).collect()
 }
 
@@ -364,7 +367,7 @@ other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:
                 r#"{"network":"default","address":"10.0.0.1","pool":null,"container_id":"c1","ifname":"net1","#,
                 r#""pod":{"namespace":"ns","name":"web-0","uid":"u-1"},"#,
                 r#""node":"n1","cluster":"east","cni_network":"mynet","created_at":"2026-01-02T03:04:05Z","#,
-                r#""hold":null}"#,
+                r#""hold":null,"kept":null}"#,
             )
         );
         assert_eq!(
@@ -372,7 +375,7 @@ other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:
             concat!(
                 r#"{"network":"default","address":"10.0.0.3","pool":null,"container_id":null,"ifname":null,"#,
                 r#""pod":{"namespace":null,"name":null,"uid":null},"#,
-                r#""node":null,"cluster":null,"cni_network":null,"created_at":null,"hold":null}"#,
+                r#""node":null,"cluster":null,"cni_network":null,"created_at":null,"hold":null,"kept":null}"#,
             )
         );
         assert_eq!(
@@ -381,7 +384,7 @@ other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:
                 r#"{"network":"other","address":"10.0.0.9","pool":null,"container_id":null,"ifname":null,"#,
                 r#""pod":{"namespace":null,"name":null,"uid":null},"#,
                 r#""node":null,"cluster":null,"cni_network":null,"created_at":"2026-01-02T03:04:05Z","#,
-                r#""hold":{"note":"printer","for":7200}}"#,
+                r#""hold":{"note":"printer","for":7200},"kept":null}"#,
             )
         );
         assert_eq!(
@@ -389,7 +392,7 @@ other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:
             concat!(
                 r#"{"network":null,"address":"192.0.2.1","pool":null,"container_id":"cafe","ifname":"eth0","#,
                 r#""pod":{"namespace":null,"name":null,"uid":null},"#,
-                r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null,"hold":null}"#,
+                r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null,"hold":null,"kept":null}"#,
             )
         );
     }

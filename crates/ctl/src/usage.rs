@@ -300,6 +300,7 @@ mod tests {
             address: addr(address),
             holder: None,
             pool: None,
+            kept: None,
         };
         let mut left = Inventory::default();
         left.rows = held.iter().map(row).collect();

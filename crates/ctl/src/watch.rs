@@ -150,7 +150,7 @@ fn changed(keys: &Keys, changes: &[KeyChange]) -> Vec<ChangedRow> {
             }
             _ => return None,
         };
-        let row = Row { network: Some(network), address, holder, pool: None };
+        let row = Row { network: Some(network), address, holder, pool: None, kept: None };
         Some(ChangedRow { time: node::timestamp(), event, row })
     };
     changes.iter().filter_map(row).collect()

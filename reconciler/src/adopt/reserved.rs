@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use metes_core::keys::{Key, Keys};
-use metes_core::pool::{Addr, ClusterName, ContainerKind, NetworkName, OwnerKind, Record, Reservation};
+use metes_core::pool::{
+    Addr, ClusterName, ContainerKind, NetworkName, OwnerKind, Pod, Record, Reservation, Subject,
+};
 use metes_core::txn::Entry;
 
 /// The holder of each address, in the form in which a pod can recognise its own reservations.
@@ -28,7 +30,7 @@ impl Reserved {
     pub(crate) fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
         let Ok(Key::Ip(network, address)) = keys.parse(&entry.key) else { return };
         let Ok(reservation) = Reservation::decode(&entry.value) else { return };
-        let pod = reservation.labels.pod;
+        let mut pod = reservation.labels.pod;
         let is_ours = reservation.owner.cluster.as_ref() == Some(cluster);
         match reservation.owner.kind() {
             OwnerKind::Container(ContainerKind::Claim) if is_ours && pod.uid.is_none() => {
@@ -41,8 +43,9 @@ impl Reserved {
                 | ContainerKind::Imported,
             )
             | OwnerKind::Aside(..)
-            | OwnerKind::Subject(_)
             | OwnerKind::Unknown => {}
+            // The hold keeps it for the pods of that name, whichever container used it when the backup was made.
+            OwnerKind::Subject(Subject { namespace, name }) => pod = Pod { namespace, name, uid: None },
         }
         let pod = match &pod.uid {
             Some(uid) => uid.to_string(),

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use super::HoldArgs;
 use crate::{CliError, Context};
 use metes_config::keys::{SLIP_EDITS, nearest};
-use metes_core::keys::{Key, NetworkAddress};
-use metes_core::pool::{Addr, KnownRange, NetworkName, OwnerKind, known_ranges};
+use metes_core::keys::NetworkAddress;
+use metes_core::pool::{Addr, KnownRange, NetworkName, OwnerRecord, Record, known_ranges};
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk;
@@ -56,7 +56,8 @@ pub(super) async fn of_old<K: Kv>(
     if let Some(network) = &args.network {
         return Ok(named(network, args));
     }
-    let aside = set_aside(context).await.map_err(CliError::store("list the addresses that are set aside"))?;
+    let aside =
+        held_aside(context).await.map_err(CliError::store("list the addresses that are set aside"))?;
     let of_address = |&address: &IpAddr| (address, by_hold(address, &aside));
     Ok(args.addresses.iter().map(of_address).collect())
 }
@@ -65,16 +66,21 @@ fn named(network: &NetworkName, args: &HoldArgs) -> Vec<Placed> {
     args.addresses.iter().map(|address| (*address, Ok(network.clone()))).collect()
 }
 
-async fn set_aside<K: Kv>(context: &Context<'_, K>) -> Result<Vec<NetworkAddress>, Failure> {
+/// The addresses that are set aside, and those that are kept for pods.
+async fn held_aside<K: Kv>(context: &Context<'_, K>) -> Result<Vec<NetworkAddress>, Failure> {
     let keys = context.session.keys;
-    let see = |aside: &mut Vec<NetworkAddress>, entry: Entry| {
-        let Ok(Key::Owner(owner)) = keys.parse(&entry.key) else { return };
-        match owner.kind() {
-            OwnerKind::Aside(network, address) => aside.push((network, address)),
-            OwnerKind::Container(_) | OwnerKind::Subject(_) | OwnerKind::Unknown => {}
-        }
-    };
-    Ok(walk(context.session, &keys.hold_owners(), Vec::new, see).await?.0)
+    let mut prefixes = vec![keys.hold_owners()];
+    let clusters = context.clusters().await?;
+    prefixes.extend(clusters.iter().filter_map(|name| Some(keys.pod_holds(&name.parse().ok()?))));
+    let mut aside = Vec::new();
+    for prefix in prefixes {
+        let see = |aside: &mut Vec<NetworkAddress>, entry: Entry| {
+            let Ok(record) = OwnerRecord::decode(&entry.value) else { return };
+            aside.extend(record.reserved().map(|(network, address)| (network.clone(), address)));
+        };
+        aside.extend(walk(context.session, &prefix, Vec::new, see).await?.0);
+    }
+    Ok(aside)
 }
 
 /// The network that is named must be one of these.

@@ -315,6 +315,7 @@ pub(super) mod fixture {
             address,
             holder: Some(Holder { owner, labels, created_at, hold }),
             pool: None,
+            kept: None,
         }
     }
 
@@ -420,8 +421,13 @@ mod tests {
     fn a_million_addresses_and_very_large_ranges_fit() {
         let mut inventory = Inventory::default();
         let first = addr("10.0.0.0").0;
-        let row_at =
-            |at| Row { network: Some(network()), address: Addr(first + at), holder: None, pool: None };
+        let row_at = |at| Row {
+            network: Some(network()),
+            address: Addr(first + at),
+            holder: None,
+            pool: None,
+            kept: None,
+        };
         inventory.rows = (0..1 << 20).map(row_at).collect();
         let block = area(&inventory, "10.0.0.0/12");
         let names = CellNames::of(MapBy::Node, inventory.rows.iter(), NOW);

@@ -228,6 +228,7 @@ mod tests {
     fn row(address: &str, from: Option<(u8, Option<&str>)>) -> Row {
         let pod = Pod { namespace: "ns".into(), name: format!("p{address}"), uid: None };
         Row {
+            kept: None,
             network: NetworkName::configured("blue").ok(),
             address: addr(address),
             holder: Some(Holder {

@@ -1,0 +1,296 @@
+//! Holds for pods: made beforehand or for a running pod, listed, and ended or handed over.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::{HoldArgs, HoldRow, kept_words, network};
+use crate::filter::PodName;
+use crate::{CliError, Context, Terminal};
+use metes_core::cooling::CoolingLeases;
+use metes_core::keys::{Key, NetworkAddress};
+use metes_core::plan::free::Freed;
+use metes_core::plan::hold_for::{
+    HandOver, HandOverRefused, HandedOver, PodHoldMade, PodHoldRefused, PodHoldRequest, PodHolding,
+};
+use metes_core::pool::{
+    Addr, ClusterName, ContainerId, Held, HoldNote, InterfaceName, Keep, Meta, NetworkName, NodeName, Owner,
+    OwnerKind, OwnerRecord, PodUid, Record, Reservation, SeatRecord, Subject,
+};
+use metes_core::snapshot::Snapshot;
+use metes_core::txn::Entry;
+use metes_engine::drive::{Driver, Stopped};
+use metes_engine::kv::{Failure, Kv};
+use metes_engine::policy::Policy;
+use metes_engine::random::random_id;
+use metes_engine::release::{self, FreeError};
+use metes_engine::walk::walk;
+use metes_node::node;
+
+/// The interface of a pod that addresses stay with.
+#[derive(Serialize)]
+pub(super) struct PodInterfaceRow {
+    cluster: Option<ClusterName>,
+    namespace: String,
+    name: String,
+    ifname: InterfaceName,
+}
+
+/// As a command line names it: `prod/db-0 net1`.
+impl fmt::Display for PodInterfaceRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} {}", self.namespace, self.name, self.ifname)
+    }
+}
+
+/// The container that uses a hold.
+#[derive(Serialize)]
+pub(super) struct UserRow {
+    node: NodeName,
+    container_id: ContainerId,
+    pod_uid: Option<PodUid>,
+    since: String,
+}
+
+impl fmt::Display for UserRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.container_id, self.node)
+    }
+}
+
+/// Keeps all of the addresses for the pods of a name, in one transaction. Returns true if that is so now.
+pub(super) async fn hold<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    PodName { namespace, name }: &PodName,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let session = context.session;
+    let subject = Subject { namespace: namespace.clone(), name: name.clone() };
+    let cluster = args.cluster.clone().or_else(|| context.settings.cluster.clone());
+    let (Some(cluster), Some(ifname)) = (cluster, args.interface.clone()) else {
+        return Err(CliError::Refused(
+            "nothing is kept: the host file has no `cluster`; name it with --cluster".to_owned(),
+        ));
+    };
+    let hold = Owner::of_pod(cluster, &subject, ifname)
+        .map_err(|e| CliError::Refused(format!("nothing is kept: {e}")))?;
+    let mut addresses: Vec<NetworkAddress> = Vec::new();
+    let mut refused = Vec::new();
+    for (address, network) in network::of_new(context, args).await? {
+        match network {
+            Ok(network) => addresses.push((network, Addr::from(address))),
+            Err(why) => refused.push(format!("metes: {address} is not kept: {why}")),
+        }
+    }
+    if !refused.is_empty() {
+        refused.iter().for_each(|why| terminal.tell(why));
+        return Ok(false);
+    }
+    let seconds = match args.keep.unwrap_or_default() {
+        Keep::Seconds(seconds) => Some(seconds),
+        Keep::Forever => None,
+    };
+    let note = HoldNote { note: args.note.clone().unwrap_or_default(), seconds };
+    let (created_at, first_meta) = (node::timestamp(), Meta::first(random_id()));
+    let request = PodHoldRequest { hold, subject, addresses, note, created_at, first_meta };
+    let mut driver = Driver::new(session, Policy::hold(None, session.until));
+    let doing = || format!("keep addresses for {}", request.subject);
+    let made = match driver.run(&mut PodHolding::new(&request, session.keys)).await {
+        Ok(made) => made,
+        Err(stopped) => return stopped_words(stopped, doing(), terminal),
+    };
+    let named: Vec<String> = request.addresses.iter().map(|(_, address)| address.to_string()).collect();
+    let time = match seconds {
+        Some(_) => format!("{} after their last use", kept_words(seconds)),
+        None => "until they are removed".to_owned(),
+    };
+    let made = match made {
+        PodHoldMade::New => "now, and no container uses them yet",
+        PodHoldMade::OfContainer => "now, and the container that has them uses them",
+        PodHoldMade::Again => "as before, with this note and time",
+        PodHoldMade::Stands => "as before",
+    };
+    let (ifname, subject) = (&request.hold.ifname, &request.subject);
+    let addresses = named.join(" ");
+    terminal.answer(&format!("{addresses} stays with {ifname} of {subject} {made}: {time}\n"))?;
+    Ok(true)
+}
+
+/// Tells why nothing was done.
+fn stopped_words<D>(
+    stopped: Stopped<D, PodHoldRefused>,
+    doing: String,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    match stopped {
+        Stopped::Refused(why) => {
+            terminal.tell(&format!("metes: cannot {doing}: {why}"));
+            Ok(false)
+        }
+        Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => Err(CliError::store(doing)(failure)),
+        Stopped::TooOld(why) => Err(CliError::Refused(format!("cannot {doing}: {why}"))),
+        Stopped::OutOfTime => Err(CliError::OutOfTime(doing)),
+        Stopped::Suspect(_) | Stopped::OtherUsed(_) => {
+            unreachable!("without a witness nobody doubts the store")
+        }
+    }
+}
+
+/// The hold for a pod that has an address; none if none has.
+pub(super) async fn holder<K: Kv>(
+    context: &Context<'_, K>,
+    (network, address): (&NetworkName, IpAddr),
+) -> Result<Option<Owner>, CliError> {
+    let key = context.session.keys.ip(network, Addr::from(address));
+    let mut seen = Snapshot::default();
+    let read = context.session.read(std::slice::from_ref(&key), &mut seen).await;
+    read.map_err(CliError::store(format!("look up {address}")))?;
+    let owner = seen.record::<Reservation>(&key).ok().flatten().map(|reservation| reservation.owner);
+    Ok(owner.filter(|owner| matches!(owner.kind(), OwnerKind::Subject(_))))
+}
+
+/// Ends a hold for a pod. If a container uses it, the container has the addresses itself from now on. Returns true if
+/// the hold is gone.
+pub(super) async fn end<K: Kv>(
+    context: &Context<'_, K>,
+    hold: &Owner,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let session = context.session;
+    let (doing, now) = (|| format!("end {hold}"), node::timestamp());
+    let mut driver = Driver::new(session, Policy::hold(None, session.until));
+    let refused = match driver.run(&mut HandOver::new(hold, session.keys, &now)).await {
+        Ok(HandedOver::To(user)) => {
+            let (container, node) = (&user.container_id, &user.node);
+            let text =
+                format!("{hold} is ended: container {container} on {node} keeps the addresses itself\n");
+            terminal.answer(&text)?;
+            return Ok(true);
+        }
+        Ok(HandedOver::Unused) => return free(context, hold, terminal).await,
+        Ok(HandedOver::Nothing) => "does not exist".to_owned(),
+        Err(Stopped::Refused(why @ (HandOverRefused::Twice(..) | HandOverRefused::Contradiction))) => {
+            format!("stays: {why}")
+        }
+        Err(Stopped::Refused(HandOverRefused::Bad(bad))) => {
+            format!("stays: {bad}; what cannot be decoded counts as held")
+        }
+        Err(Stopped::Failed(failure) | Stopped::Unsettled(_, failure)) => {
+            return Err(CliError::store(doing())(failure));
+        }
+        Err(Stopped::OutOfTime) => return Err(CliError::OutOfTime(doing())),
+        Err(Stopped::Suspect(_) | Stopped::OtherUsed(_) | Stopped::TooOld(_)) => {
+            unreachable!("without a witness nobody doubts the store, and this founds none")
+        }
+    };
+    terminal.tell(&format!("metes: {hold} {refused}"));
+    Ok(false)
+}
+
+/// Frees the addresses of a hold that no container uses.
+async fn free<K: Kv>(
+    context: &Context<'_, K>,
+    hold: &Owner,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let mut leases = CoolingLeases::default();
+    let refused = match release::release(context.session, hold, Some(&mut leases)).await {
+        Ok(Freed::Addresses(held)) => {
+            terminal.answer(&format!("{hold} is ended: {} is free\n", list(&held)))?;
+            return Ok(true);
+        }
+        Ok(Freed::Nothing) => "does not exist".to_owned(),
+        Ok(Freed::Younger | Freed::Elsewhere(_)) => {
+            "stays: a container has taken it at the same time; try again".to_owned()
+        }
+        Err(FreeError::Bad(bad)) => format!("stays: {bad}; what cannot be decoded counts as held"),
+        Err(FreeError::Store(failure)) => return Err(CliError::store(format!("end {hold}"))(failure)),
+        Err(FreeError::OutOfTime(_)) => return Err(CliError::OutOfTime(format!("end {hold}"))),
+    };
+    terminal.tell(&format!("metes: {hold} {refused}"));
+    Ok(false)
+}
+
+fn list(held: &[Held]) -> String {
+    held.iter().map(|held| held.address.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// Lists the addresses that stay with pods.
+pub(super) async fn read_holds<K: Kv>(
+    context: &Context<'_, K>,
+    wanted: Option<&NetworkName>,
+    terminal: &mut Terminal<'_>,
+) -> Result<Vec<HoldRow>, CliError> {
+    let (session, keys) = (context.session, context.session.keys);
+    let doing = || CliError::store("list the addresses that stay with pods");
+    let mut holds: BTreeMap<Owner, Entry> = BTreeMap::new();
+    for cluster in context.clusters().await.map_err(doing())? {
+        let Ok(cluster) = cluster.parse::<ClusterName>() else { continue };
+        let see = |seen: &mut Vec<(Owner, Entry)>, entry: Entry| {
+            if let Ok(Key::Owner(owner)) = keys.parse(&entry.key) {
+                seen.push((owner, entry));
+            }
+        };
+        holds.extend(walk(session, &keys.pod_holds(&cluster), Vec::new, see).await.map_err(doing())?.0);
+    }
+    let mut seen = Snapshot::default();
+    let seats = read_seats(context).await.map_err(doing())?;
+    let mut rows = Vec::new();
+    for (owner, entry) in holds {
+        let OwnerKind::Subject(Subject { namespace, name }) = owner.kind() else { continue };
+        let record = match OwnerRecord::decode(&entry.value) {
+            Ok(record) => record,
+            Err(why) => {
+                terminal
+                    .tell(&format!("metes: cannot decode {}: {why}", String::from_utf8_lossy(&entry.key)));
+                continue;
+            }
+        };
+        let ips: Vec<_> = record.reserved().map(|(network, address)| keys.ip(network, address)).collect();
+        session.read(&ips, &mut seen).await.map_err(doing())?;
+        let HoldNote { note, seconds } =
+            record.hold.clone().unwrap_or(HoldNote { note: String::new(), seconds: None });
+        for (network, address) in record.reserved() {
+            if wanted.is_some_and(|wanted| wanted != network) {
+                continue;
+            }
+            let reservation = seen.record::<Reservation>(&keys.ip(network, address)).ok().flatten();
+            rows.push(HoldRow {
+                network: network.clone(),
+                address: address.ip(),
+                note: note.clone(),
+                created_at: reservation.map(|reservation| reservation.created_at),
+                for_seconds: seconds,
+                seconds_left: None,
+                pod: Some(PodInterfaceRow {
+                    cluster: owner.cluster.clone(),
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    ifname: owner.ifname.clone(),
+                }),
+                used_by: seats.get(&owner).map(|SeatRecord { user, labels, taken_at, .. }| UserRow {
+                    node: user.node.clone(),
+                    container_id: user.container_id.clone(),
+                    pod_uid: labels.pod.uid.clone(),
+                    since: taken_at.clone(),
+                }),
+            });
+        }
+    }
+    Ok(rows)
+}
+
+/// The user of each hold that a container uses.
+async fn read_seats<K: Kv>(context: &Context<'_, K>) -> Result<BTreeMap<Owner, SeatRecord>, Failure> {
+    let keys = context.session.keys;
+    let see = |seats: &mut BTreeMap<Owner, SeatRecord>, entry: Entry| {
+        if let (Ok(Key::Seat(seat)), Ok(record)) = (keys.parse(&entry.key), SeatRecord::decode(&entry.value))
+        {
+            seats.insert(seat.hold, record);
+        }
+    };
+    Ok(walk(context.session, &keys.seats(), BTreeMap::new, see).await?.0)
+}
