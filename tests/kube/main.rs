@@ -11,4 +11,5 @@ mod reconcile;
 mod reconcile_faults;
 mod reconcile_races;
 mod serve;
+mod sticky;
 mod webhook;

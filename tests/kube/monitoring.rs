@@ -86,22 +86,39 @@ fn a_scrape_tells_of_each_range_how_full_it_is() {
             ("cooling", 0.0),
             ("free", 252.0),
             ("aside", 0.0),
+            ("unused", 0.0),
             ("orphaned", 1.0),
         ],
     );
     expect(
         "network=\"storage\",pool=\"storage\",family=\"ipv4\",range=\"10.71.0.0/29\"",
-        &[("size", 6.0), ("held", 1.0), ("cooling", 1.0), ("free", 4.0), ("aside", 0.0), ("orphaned", 0.0)],
+        &[
+            ("size", 6.0),
+            ("held", 1.0),
+            ("cooling", 1.0),
+            ("free", 4.0),
+            ("aside", 0.0),
+            ("unused", 0.0),
+            ("orphaned", 0.0),
+        ],
     );
     expect(
         "network=\"storage\",pool=\"storage\",family=\"ipv4\",range=\"10.72.0.0/30\"",
-        &[("draining", 1.0), ("aside", 0.0), ("orphaned", 0.0)],
+        &[("draining", 1.0), ("aside", 0.0), ("unused", 0.0), ("orphaned", 0.0)],
     );
     expect(
         "network=\"tiny\",pool=\"tiny\",family=\"ipv4\",range=\"10.73.0.0/30\"",
-        &[("size", 2.0), ("held", 2.0), ("cooling", 0.0), ("free", 0.0), ("aside", 2.0), ("orphaned", 0.0)],
+        &[
+            ("size", 2.0),
+            ("held", 2.0),
+            ("cooling", 0.0),
+            ("free", 0.0),
+            ("aside", 2.0),
+            ("unused", 0.0),
+            ("orphaned", 0.0),
+        ],
     );
-    expect("network=\"tiny\"", &[("outside", 1.0), ("aside", 1.0), ("orphaned", 0.0)]);
+    expect("network=\"tiny\"", &[("outside", 1.0), ("aside", 1.0), ("unused", 0.0), ("orphaned", 0.0)]);
     let of_64 = (1_u128 << 64) as f64;
     expect(
         "network=\"six\",family=\"ipv6\",range=\"fd00:70::/64\"",
@@ -111,6 +128,7 @@ fn a_scrape_tells_of_each_range_how_full_it_is() {
             ("cooling", 0.0),
             ("free", of_64),
             ("aside", 0.0),
+            ("unused", 0.0),
             ("orphaned", 0.0),
         ],
     );
