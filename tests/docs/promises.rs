@@ -228,7 +228,8 @@ fn sample(form: &str) -> String {
         "<hex>" => "0".repeat(32),
         "<id>" if form.starts_with("ticket") => "0".repeat(16),
         "<id>" | "<digest>" => "0".repeat(32),
-        part => part.trim_matches(['<', '>']).to_owned(),
+        "<n>" => "0".to_owned(),
+        part => part.replace(['<', '>'], ""),
     });
     parts.collect::<Vec<_>>().join("/")
 }
