@@ -102,6 +102,52 @@ fn an_add_from_a_pool_costs_what_one_from_a_range_does() {
 }
 
 #[test]
+fn a_pod_that_comes_back_costs_no_more_than_another() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let (one, other) = (cluster.node("n1"), cluster.node("n2"));
+    let definition = json!({"pool": "storage", "ranges": [{"range": "10.91.0.0/29"}], "keep": "1d"});
+    cluster.store().put("v1/pool/storage", json!({"v": 1, "definition": definition}).to_string());
+    let plain = network(json!({"range": "10.90.0.0/24"}));
+    let by_range = network(json!({"range": "10.90.0.0/24", "sticky": "pod"}));
+    let by_pool = network(json!({"pool": "storage", "sticky": "pod"}));
+    let join = |node: &Node, container: &str, config: &Value| {
+        let pod = container.split('-').next().expect("a name");
+        node.add(container).config(config).pod("prod", pod, container).run().address()
+    };
+    // They take the nodes' leases, and read the pool once.
+    for node in [&one, &other] {
+        add(node, &format!("first-of-{}", node.name()), &plain);
+        add(node, &format!("of-pool-{}", node.name()), &network(json!({"pool": "storage"})));
+    }
+    let del = |node: &Node, container: &str, config: &Value| {
+        cost(&etcd, || node.del(container).config(config).run().silent())
+    };
+    add(&one, "plain", &plain);
+    let plain_del = del(&one, "plain", &plain);
+    for (network, config) in [("range", &by_range), ("pool", &by_pool)] {
+        let id = |number: u32| format!("{network}-{number}");
+        let mut address = String::new();
+        assert_eq!(cost(&etcd, || address = join(&one, &id(0), config)), LOOK_AND_COMMIT, "{network}");
+        for number in 1..4 {
+            let freed = del(&one, &id(number - 1), config);
+            assert!(
+                freed[0] <= plain_del[0] && freed[1] <= plain_del[1],
+                "{network}: {freed:?} {plain_del:?}"
+            );
+            let again = cost(&etcd, || assert_eq!(join(&one, &id(number), config), address));
+            assert_eq!(again, [1, 1], "{network} {number}");
+        }
+        del(&one, &id(3), config);
+        // This node does not know the hold yet.
+        let moved = cost(&etcd, || assert_eq!(join(&other, &id(4), config), address));
+        assert_eq!(moved, LOOK_AND_COMMIT, "{network}");
+        del(&other, &id(4), config);
+    }
+    cluster.assert_clean();
+}
+
+#[test]
 fn an_add_whose_pool_is_chosen_costs_what_one_from_a_range_does() {
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);

@@ -1,10 +1,13 @@
 //! Strikes at a guard: while a transaction that carries the guard (or would carry it, if it were not left out) is on
 //! its way, the very thing happens that it guards against. By chance alone, some of these would happen too rarely.
 
+use std::net::IpAddr;
+
 use metes_core::keys::Key;
+use metes_core::pool::bitmap::Bits;
 use metes_core::pool::{
-    ContainerId, Cooling, Held, Labels, Meta, Owner, OwnerRecord, Pod, Record, Reservation, RunStart,
-    SeatRecord, Tombstone,
+    Addr, ContainerId, Cooling, Held, HoldNote, Labels, Meta, NetworkName, Owner, OwnerRecord, Pod, Record,
+    Reservation, RunStart, SeatRecord, Tombstone,
 };
 use metes_core::txn::{Compare, Op, Txn};
 
@@ -75,6 +78,9 @@ impl World<'_> {
             }
             Compare::Mod(key, _) if matches!(guard.step, "repair" | "clear") && guard.class == "ip" => {
                 self.free_by_hand(&key)
+            }
+            Compare::Mod(key, 0) | Compare::Create(key, 0) if guard.class == "subject" => {
+                self.hold_by_hand(&key)
             }
             Compare::Create(key, 0) if guard.class == "hold" => self.prolong_by_hand(&key),
             Compare::Create(key, 0) if guard.class == "cooling" => self.cool_by_hand(&key),
@@ -196,6 +202,31 @@ impl World<'_> {
         let Ok(Key::Orphan(hold)) = self.shared.keys.parse(sighting) else { return Ok(()) };
         self.left_at.insert(hold, self.now());
         self.by_hand(vec![Op::Delete(sighting.to_vec())])
+    }
+
+    /// Makes a hold for a pod's name, of a network that nothing else uses, as a person does.
+    fn hold_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+        let keys = &self.shared.keys;
+        let Ok(Key::Owner(hold)) = keys.parse(key) else { return Ok(()) };
+        let network = NetworkName::configured("printers").unwrap_or_default();
+        let address = Addr::from(IpAddr::from([10, 200, 0, 1]));
+        let page = keys.page(&network, address.page());
+        if self.model.entry(key).is_some() || self.model.entry(&page).is_some() {
+            return Ok(());
+        }
+        let mut bits = Bits::empty();
+        bits.set(address.bit());
+        let held = vec![Held::new(address.ip(), Some(network.clone()))];
+        let note = HoldNote { note: "a printer".to_owned(), seconds: Some(60) };
+        let record = OwnerRecord::of_subject(held, "-".to_owned(), String::new(), note);
+        let reservation = Reservation::of_record(&hold, &record, String::new());
+        let ip = keys.ip(&network, address);
+        self.left_at.insert(hold, self.now());
+        self.by_hand(vec![
+            Op::Put(key.to_vec(), record.encode(), None),
+            Op::Put(ip, reservation.encode(), None),
+            Op::Put(page, bits.to_bytes(), None),
+        ])
     }
 
     /// Takes a free seat for an owner that names it, as a restore key by key does.

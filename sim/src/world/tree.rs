@@ -310,6 +310,13 @@ impl Tree {
                     self.leads.insert(cluster, holder);
                 }
             }
+            Key::Orphan(hold) if record.is_some() => {
+                let user =
+                    Seat::NUMBERS.iter().find_map(|n| self.seats.get(&Seat { hold: hold.clone(), n: *n }));
+                if let Some(user) = user {
+                    return Err(bad(&format!("a hold was seen as unused, and {} uses it", words(user))));
+                }
+            }
             Key::Cursor(..)
             | Key::Ticket(..)
             | Key::Tail(_)
