@@ -107,19 +107,26 @@ fn every_example_gives_an_address() {
     let node = cluster.node("n1");
     apply_pools_of(&node, "pool.yaml");
     apply_pools_of(&node, "pool-auto.yaml");
+    apply_pools_of(&node, "statefulset.yaml");
     let mut count = 0;
     for (file, config) in examples() {
         for plugin in as_delegated(&config) {
             assert_eq!(plugin["ipam"]["type"], "metes", "{file}");
             count += 1;
             let container = format!("c{count}");
-            let outcome = node.add(&container).config(&plugin).run();
+            let outcome = node.add(&container).config(&plugin).pod("default", "db-0", &container).run();
             assert!(!outcome.ok()["ips"][0]["address"].is_null(), "{file}: {outcome}");
             assert!(!outcome.stderr.contains("unknown"), "{file}: {outcome}");
             node.del(&container).config(&plugin).run().silent();
         }
     }
-    assert_eq!(count, 13, "an example for each main plugin, and two of pools");
+    assert_eq!(
+        count, 14,
+        "an example for each main plugin, two of pools, and one whose addresses outlive a pod"
+    );
+    let kept = node.cli(["holds", "-o", "json"]).json();
+    assert_eq!((kept.as_array().map(Vec::len), &kept[0]["pod"]["name"]), (Some(1), &json!("db-0")), "{kept}");
+    assert!(node.cli(["hold", "--remove", kept[0]["address"].as_str().expect("one")]).succeeded());
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }
