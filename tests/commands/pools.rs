@@ -87,7 +87,7 @@ fn what_is_applied_is_listed_shown_and_exported() {
             },
         ],
         "order": "lowest", "cooldown": "0s", "cooldown_when_full": "wait",
-        "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
+        "keep": null, "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
         "dns": {"nameservers": ["10.56.0.53"], "domain": "a.test", "search": ["a.test"]},
         "allow": {"namespaces": ["team-*", "ns"]}, "for": null, "priority": 0, "note": "owner: netops", "outside": 0,
     });
@@ -154,7 +154,7 @@ fn a_change_is_told_asked_for_and_written_only_then() {
         .replace("state: closed", "state: draining")
         .replace("owner: netops", "owner: ops")
         .replace("domain: a.test, ", "");
-    let diff = node.pool(&["diff", "-f", "-"], &(changed + "---\n" + SIX));
+    let diff = node.pool(&["diff", "-f", "-"], &(changed + "keep: 7d\n---\n" + SIX));
     report([exits(
         &diff,
         0,
@@ -162,6 +162,7 @@ fn a_change_is_told_asked_for_and_written_only_then() {
             "10.56.0.0/29: exclude 10.56.0.5/32, now -, addresses gained: 1",
             "10.57.0.5-10.57.0.9/24: state closed, now draining",
             "dns: 10.56.0.53; domain a.test; search a.test, now 10.56.0.53; search a.test",
+            "keep: -, now 7days",
             "note: owner: netops, now owner: ops",
             "pool six of network blue is new",
         ],

@@ -180,6 +180,7 @@ fn differences(new: &FoldedPool<'_>, old: &FoldedPool<'_>) -> String {
     field("routes", &words::routes);
     field("dns", &words::dns);
     field("cooldown", &words::cooldown);
+    field("keep", &words::keep);
     field("allow", &words::allow);
     field("for", &words::chosen_for);
     field("priority", &|pool| pool.priority.to_string());

@@ -12,8 +12,8 @@ use crate::{CliError, Context, Terminal};
 use metes_core::plan::pool_change::StoredPools;
 use metes_core::pool::dns::PoolDns;
 use metes_core::pool::{
-    CooldownTime, Excluded, NetworkName, Order, PoolDefinition, PoolName, PoolRoute, RangeCounts, RangeState,
-    Selector, WhenFull,
+    CooldownTime, Excluded, Keep, NetworkName, Order, PoolDefinition, PoolName, PoolRoute, RangeCounts,
+    RangeState, Selector, WhenFull,
 };
 use metes_engine::kv::Kv;
 use metes_engine::walk::walk;
@@ -207,6 +207,7 @@ struct ShownPool<'a> {
     cooldown: CooldownTime,
     #[serde(serialize_with = "as_text")]
     cooldown_when_full: WhenFull,
+    keep: Option<Keep>,
     routes: &'a [PoolRoute],
     dns: &'a PoolDns,
     allow: Option<&'a Selector>,
@@ -246,6 +247,7 @@ impl<'a> ShownPool<'a> {
             order: pool.order(),
             cooldown: pool.cooldown,
             cooldown_when_full: pool.cooldown_when_full,
+            keep: pool.keep,
             routes: &pool.routes,
             dns: &pool.dns,
             allow: pool.allow.as_ref(),
@@ -263,6 +265,7 @@ impl<'a> ShownPool<'a> {
             ("revision", self.revision.to_string()),
             ("order", self.order.to_string()),
             ("cooldown", words::cooldown(pool)),
+            ("keep", words::keep(pool)),
             ("routes", words::routes(pool)),
             ("dns", words::dns(pool)),
             ("allow", words::allow(pool)),

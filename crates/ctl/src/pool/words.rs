@@ -65,6 +65,11 @@ pub(super) fn cooldown(pool: &PoolDefinition) -> String {
     format!("{}, if full: {}", pool.cooldown, pool.cooldown_when_full)
 }
 
+/// For how long addresses stay with a pod's name.
+pub(super) fn keep(pool: &PoolDefinition) -> String {
+    or_dash(pool.keep.map(|keep| keep.to_string()).as_deref())
+}
+
 pub(super) fn note(pool: &PoolDefinition) -> String {
     or_dash(Some(&pool.note))
 }
