@@ -211,3 +211,38 @@ fn a_hold_is_made_beforehand_or_for_the_pod_that_has_the_addresses() {
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }
+
+#[test]
+fn holds_of_many_pods_come_from_a_file() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let file = cluster.folder().join("holds");
+    let path = file.to_str().expect("a plain path");
+    let from_file = |text: &str| {
+        std::fs::write(&file, text).expect("written");
+        node.cli(["hold", "-f", path, "--network", "default", "--force", "--keep", "30d"])
+    };
+    for (text, told) in [
+        ("prod/db-0 eth0 10.0.0.2\nprod/db-1 10.0.0.3\n", "line 2: expected an address after the interface"),
+        ("# none\n", "names no pod"),
+        ("prod/db-0\n", "line 1: expected NAMESPACE/NAME INTERFACE ADDRESS..."),
+        ("db-0 eth0 10.0.0.2\n", "line 1: \"db-0\": expected NAMESPACE/NAME"),
+        ("prod/db-0 eth0 10.0.0.2/24\n", "line 1: \"10.0.0.2/24\": expected an IPv4 or IPv6 address"),
+    ] {
+        let refused = from_file(text);
+        assert!(!refused.succeeded() && refused.to_string().contains(told), "{told}: {refused}");
+    }
+    cluster.assert_nothing_held();
+    assert_eq!(
+        add(&node, "c1", ("web-0", "u1"), &network(json!({"range": "10.0.0.0/29"}))).address(),
+        "10.0.0.1"
+    );
+    let made = from_file(
+        "# databases\nprod/db-0 eth0 10.0.0.5\nprod/db-1 eth0 10.0.0.1\n\nprod/db-2 eth0 10.0.0.2\n",
+    );
+    // One is taken, which does not stop the others.
+    assert!(!made.succeeded() && made.to_string().contains("holds it since"), "{made}");
+    assert_eq!(holds(&node), [["10.0.0.2", "db-2", "eth0", "-"], ["10.0.0.5", "db-0", "eth0", "-"]]);
+    assert_eq!(add(&node, "c2", ("db-0", "u2"), &sticky()).address(), "10.0.0.5");
+    cluster.assert_clean();
+}

@@ -5,6 +5,7 @@ mod pod;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -38,9 +39,10 @@ const HOLD_NOTE_MAX: usize = 256;
 const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("subjects").args(["pod", "file"]))]
 pub(super) struct HoldArgs {
     /// The addresses
-    #[arg(required = true, value_name = "ADDRESS", value_parser = hold_address)]
+    #[arg(required_unless_present = "file", value_name = "ADDRESS", value_parser = hold_address)]
     addresses: Vec<IpAddr>,
     /// Their network; the default is the one with a range that the address lies in
     #[arg(long, value_parser = NetworkName::stored)]
@@ -49,10 +51,10 @@ pub(super) struct HoldArgs {
     #[arg(long, requires = "network")]
     force: bool,
     /// Why; an ADD that asks for the address gets this note
-    #[arg(long, required_unless_present_any = ["remove", "pod"], value_parser = hold_note)]
+    #[arg(long, required_unless_present_any = ["remove", "pod", "file"], value_parser = hold_note)]
     note: Option<String>,
     /// For how long, like 2h or 7d, at most a year; the default is until --remove. The reconciler ends it
-    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time, conflicts_with = "pod")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = hold_time, conflicts_with = "subjects")]
     time: Option<Duration>,
     /// Keep them for the pods of this name: one hold, with the addresses in the order of the result
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name, requires = "interface")]
@@ -60,11 +62,14 @@ pub(super) struct HoldArgs {
     /// The interface of the pod that gets them
     #[arg(long, value_name = "NAME", requires = "pod")]
     interface: Option<InterfaceName>,
+    /// Keep addresses for the pods of each line of this file, NAMESPACE/NAME INTERFACE ADDRESS...; - for stdin
+    #[arg(short = 'f', long = "file", value_name = "FILE", conflicts_with_all = ["addresses", "remove"])]
+    file: Option<PathBuf>,
     /// The pod's cluster; the default is that of the host file
-    #[arg(long, requires = "pod")]
+    #[arg(long, requires = "subjects")]
     cluster: Option<ClusterName>,
     /// For how long they stay after their last use, like 7d, or forever; the default is 1d
-    #[arg(long, value_name = "DURATION", requires = "pod")]
+    #[arg(long, value_name = "DURATION", requires = "subjects")]
     keep: Option<Keep>,
     /// End it: containers may get the addresses again. If a pod uses them, its container keeps them until it ends
     #[arg(long, conflicts_with_all = ["note", "time", "force", "pod"])]
@@ -116,10 +121,11 @@ pub(super) async fn hold<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     context.must_know_store("no address was set aside, and no hold was ended").await?;
-    let done = match (&args.pod, &args.note) {
-        (Some(pod), _) => pod::hold(context, args, pod, terminal).await?,
-        (None, Some(note)) => hold_all(context, args, note, terminal).await?,
-        (None, None) => remove_all(context, args, terminal).await?,
+    let of_pods = pod::asked(args)?;
+    let done = match &args.note {
+        _ if !of_pods.is_empty() => pod::hold_all(context, args, of_pods, terminal).await?,
+        Some(note) => hold_all(context, args, note, terminal).await?,
+        None => remove_all(context, args, terminal).await?,
     };
     context.remember_store().await;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -133,7 +139,7 @@ async fn hold_all<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<bool, CliError> {
     let session = context.session;
-    let placed = network::of_new(context, args).await?;
+    let placed = network::of_new(context, args, &args.addresses).await?;
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
     let policy = Policy::hold(seconds.map(Duration::from_secs), session.until);

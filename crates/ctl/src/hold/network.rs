@@ -25,6 +25,7 @@ pub(super) type Placed = (IpAddr, Result<NetworkName, String>);
 pub(super) async fn of_new<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldArgs,
+    addresses: &[IpAddr],
 ) -> Result<Vec<Placed>, CliError> {
     let doing = || CliError::store("look up the networks");
     if let Some(network) = &args.network {
@@ -34,12 +35,12 @@ pub(super) async fn of_new<K: Kv>(
             let networks = context.networks().await.map_err(doing())?;
             is_known(network, &networks).map_err(CliError::Refused)?;
         }
-        return Ok(named(network, args));
+        return Ok(named(network, addresses));
     }
     let seen = context.ranges().await.map_err(doing())?;
     let known = known_ranges(seen.pools.iter(), &seen.asked);
     let mut placed: Vec<Placed> =
-        args.addresses.iter().map(|&address| (address, by_range(address, &known))).collect();
+        addresses.iter().map(|&address| (address, by_range(address, &known))).collect();
     if placed.iter().any(|(_, network)| network.is_err()) {
         let networks = context.networks().await.map_err(doing())?;
         let refused = placed.iter_mut().filter_map(|(_, network)| network.as_mut().err());
@@ -54,7 +55,7 @@ pub(super) async fn of_old<K: Kv>(
     args: &HoldArgs,
 ) -> Result<Vec<Placed>, CliError> {
     if let Some(network) = &args.network {
-        return Ok(named(network, args));
+        return Ok(named(network, &args.addresses));
     }
     let aside =
         held_aside(context).await.map_err(CliError::store("list the addresses that are set aside"))?;
@@ -62,8 +63,8 @@ pub(super) async fn of_old<K: Kv>(
     Ok(args.addresses.iter().map(of_address).collect())
 }
 
-fn named(network: &NetworkName, args: &HoldArgs) -> Vec<Placed> {
-    args.addresses.iter().map(|address| (*address, Ok(network.clone()))).collect()
+fn named(network: &NetworkName, addresses: &[IpAddr]) -> Vec<Placed> {
+    addresses.iter().map(|address| (*address, Ok(network.clone()))).collect()
 }
 
 /// The addresses that are set aside, and those that are kept for pods.

@@ -6,11 +6,14 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::{HoldArgs, HoldRow, kept_words, network};
-use crate::filter::PodName;
+use super::network::{self, Placed};
+use super::{HoldArgs, HoldRow, hold_address, kept_words};
+use crate::filter::{PodName, pod_name};
+use crate::input::read_text;
 use crate::{CliError, Context, Terminal};
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, NetworkAddress};
+use metes_core::limits;
 use metes_core::plan::free::Freed;
 use metes_core::plan::hold_for::{
     HandOver, HandOverRefused, HandedOver, PodHoldMade, PodHoldRefused, PodHoldRequest, PodHolding,
@@ -60,17 +63,81 @@ impl fmt::Display for UserRow {
     }
 }
 
-/// Keeps all of the addresses for the pods of a name, in one transaction. Returns true if that is so now.
-pub(super) async fn hold<K: Kv>(
+/// The addresses of a pod's interface, as they are asked for.
+pub(super) struct OfPod {
+    pod: PodName,
+    ifname: InterfaceName,
+    addresses: Vec<IpAddr>,
+}
+
+impl OfPod {
+    /// A line of a file: `prod/db-0 net1 10.56.0.77`.
+    fn of_line(line: &str) -> Result<Self, String> {
+        let mut words = line.split_whitespace();
+        let (Some(pod), Some(ifname)) = (words.next(), words.next()) else {
+            return Err("expected NAMESPACE/NAME INTERFACE ADDRESS...".to_owned());
+        };
+        let pod = pod_name(pod).map_err(|why| format!("{pod:?}: {why}"))?;
+        let ifname = ifname.parse().map_err(|why| format!("{ifname:?}: {why}"))?;
+        let address = |word: &str| hold_address(word).map_err(|why| format!("{word:?}: {why}"));
+        let addresses: Vec<IpAddr> = words.map(address).collect::<Result<_, _>>()?;
+        if addresses.is_empty() {
+            return Err("expected an address after the interface".to_owned());
+        }
+        Ok(Self { pod, ifname, addresses })
+    }
+}
+
+/// The pods that the command line names, or the file that it names; none if the addresses are for nobody.
+pub(super) fn asked(args: &HoldArgs) -> Result<Vec<OfPod>, CliError> {
+    if let (Some(pod), Some(ifname)) = (&args.pod, &args.interface) {
+        let (pod, ifname, addresses) = (pod.clone(), ifname.clone(), args.addresses.clone());
+        return Ok(vec![OfPod { pod, ifname, addresses }]);
+    }
+    let Some(file) = &args.file else { return Ok(Vec::new()) };
+    let (name, text) = read_text(file, limits::INPUT_BYTES)?;
+    let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let of_line = |(at, line)| {
+        OfPod::of_line(line)
+            .map_err(|why| CliError::Refused(format!("nothing is kept: {name}, line {}: {why}", at + 1)))
+    };
+    let asked: Vec<OfPod> = lines.map(of_line).collect::<Result<_, _>>()?;
+    match asked.is_empty() {
+        true => Err(CliError::Refused(format!("nothing is kept: {name} names no pod"))),
+        false => Ok(asked),
+    }
+}
+
+/// Keeps addresses for pods, those of one interface in one transaction. One that is refused does not stop the others.
+/// Returns true if none was.
+pub(super) async fn hold_all<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldArgs,
-    PodName { namespace, name }: &PodName,
+    asked: Vec<OfPod>,
+    terminal: &mut Terminal<'_>,
+) -> Result<bool, CliError> {
+    let all: Vec<IpAddr> = asked.iter().flat_map(|one| one.addresses.iter().copied()).collect();
+    let mut placed = network::of_new(context, args, &all).await?.into_iter();
+    let mut done = true;
+    for one in asked {
+        let of_one: Vec<Placed> = placed.by_ref().take(one.addresses.len()).collect();
+        done &= hold(context, args, (&one.pod, one.ifname), of_one, terminal).await?;
+    }
+    Ok(done)
+}
+
+/// Keeps all of the addresses for the pods of a name, in one transaction. Returns true if that is so now.
+async fn hold<K: Kv>(
+    context: &Context<'_, K>,
+    args: &HoldArgs,
+    (PodName { namespace, name }, ifname): (&PodName, InterfaceName),
+    placed: Vec<Placed>,
     terminal: &mut Terminal<'_>,
 ) -> Result<bool, CliError> {
     let session = context.session;
     let subject = Subject { namespace: namespace.clone(), name: name.clone() };
-    let cluster = args.cluster.clone().or_else(|| context.settings.cluster.clone());
-    let (Some(cluster), Some(ifname)) = (cluster, args.interface.clone()) else {
+    let Some(cluster) = args.cluster.clone().or_else(|| context.settings.cluster.clone()) else {
         return Err(CliError::Refused(
             "nothing is kept: the host file has no `cluster`; name it with --cluster".to_owned(),
         ));
@@ -79,7 +146,7 @@ pub(super) async fn hold<K: Kv>(
         .map_err(|e| CliError::Refused(format!("nothing is kept: {e}")))?;
     let mut addresses: Vec<NetworkAddress> = Vec::new();
     let mut refused = Vec::new();
-    for (address, network) in network::of_new(context, args).await? {
+    for (address, network) in placed {
         match network {
             Ok(network) => addresses.push((network, Addr::from(address))),
             Err(why) => refused.push(format!("metes: {address} is not kept: {why}")),
