@@ -9,6 +9,7 @@ use metes_core::limits;
 use metes_core::pool::Owner;
 use metes_core::request::TicketRecord;
 use metes_core::snapshot::Snapshot;
+use metes_engine::kv::Failure;
 use metes_engine::queue::{Queue, Turn};
 use metes_engine::session::Session;
 use serde_json::{Value, json};
@@ -267,7 +268,8 @@ fn who_stands_behind_another_does_not_take_its_own_ticket_for_a_turn() {
         // Half of the time after which it would lose patience.
         let waiting = queue.by(Instant::now() + limits::PATIENCE / 2);
         let turn = waiting.wait(&mut take("second").await, &keys.owner(&owner("second")), |_| false).await;
-        assert!(matches!(turn, Ok(Turn::OutOfTime)), "{turn:?}");
+        // A request of the wait that is on its way at that moment has no answer.
+        assert!(matches!(turn, Ok(Turn::OutOfTime) | Err(Failure::Unknown(_))), "{turn:?}");
     });
     cluster.leave_unclean();
 }
