@@ -124,7 +124,7 @@ fn a_node_whose_endpoints_move_still_carries_out_what_it_spooled() {
 }
 
 /// Runs an ADD whose answer nobody reads.
-fn add_unread(node: &Node, container: &str) {
+fn add_unread(node: &Node, container: &str, config: &Value) {
     let mut child = Command::new(metes())
         .env_clear()
         .envs(node.environment())
@@ -134,6 +134,7 @@ fn add_unread(node: &Node, container: &str) {
             ("CNI_NETNS", "/run/netns/made-up"),
             ("CNI_IFNAME", "eth0"),
             ("CNI_PATH", "/opt/cni/bin"),
+            ("CNI_ARGS", "K8S_POD_NAMESPACE=ns;K8S_POD_NAME=db-0;K8S_POD_UID=u1"),
         ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -142,7 +143,7 @@ fn add_unread(node: &Node, container: &str) {
         .expect("the plugin starts");
     drop(child.stdout.take());
     let mut stdin = child.stdin.take().expect("stdin is piped");
-    stdin.write_all(range().to_string().as_bytes()).expect("it reads its configuration");
+    stdin.write_all(config.to_string().as_bytes()).expect("it reads its configuration");
     drop(stdin);
     assert!(!child.wait().expect("it ends").success(), "an answer that nobody reads is no success");
 }
@@ -151,12 +152,29 @@ fn add_unread(node: &Node, container: &str) {
 fn an_address_that_nobody_heard_of_is_given_back_and_one_that_was_answered_before_is_not() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
-    add_unread(&node, "a");
+    add_unread(&node, "a", &range());
     cluster.assert_nothing_held();
     let first = node.add("b").config(&range()).run().address();
-    add_unread(&node, "b");
+    add_unread(&node, "b", &range());
     assert_eq!(holders(&node), ["b"]);
     assert_eq!(node.add("b").config(&range()).run().address(), first);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_hold_that_nobody_heard_of_ends_with_its_first_use() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let mut sticky = range();
+    sticky["ipam"]["sticky"] = json!("pod");
+    add_unread(&node, "a", &sticky);
+    cluster.assert_nothing_held();
+    let add = |container: &str| node.add(container).config(&sticky).pod("ns", "db-0", "u1").run().address();
+    let address = add("b");
+    node.del("b").config(&sticky).run().silent();
+    // This one was made before.
+    add_unread(&node, "c", &sticky);
+    assert_eq!(add("d"), address);
     cluster.assert_clean();
 }
 
