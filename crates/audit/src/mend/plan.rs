@@ -345,7 +345,19 @@ impl Planner<'_> {
 
     fn pod_index(&self, entry: &Entry) -> PlannedMend {
         let Ok(index) = PodIndex::decode(&entry.value) else { return Ok(Mending::Changed) };
-        let key = self.keys.owner(&index.owner);
+        let stands = format!("{} names {}", name(entry), index.owner);
+        self.misnaming(entry, &index.owner, stands, ("deletes the key", None))
+    }
+
+    /// Deletes a key that names an owner, whose record, as it was audited, does not agree.
+    fn misnaming(
+        &self,
+        entry: &Entry,
+        owner: &Owner,
+        stands: String,
+        (does, first): (&str, Option<&'static str>),
+    ) -> PlannedMend {
+        let key = self.keys.owner(owner);
         self.require(std::iter::once(key.clone()))?;
         if self.seen.mod_revision(&key) > self.mends.audited {
             return Ok(Mending::Changed);
@@ -353,8 +365,7 @@ impl Planner<'_> {
         let mut builder = self.builder(entry);
         builder.unchanged(key);
         builder.delete(entry.key.clone());
-        let stands = vec![format!("{} names {}", name(entry), index.owner)];
-        self.possible(stands, vec!["deletes the key".to_owned()], None, builder.finish())
+        self.possible(vec![stands], vec![does.to_owned()], first, builder.finish())
     }
 
     /// Takes again the seat that a record names, if it is free and has its hold.
@@ -383,17 +394,9 @@ impl Planner<'_> {
         let Ok(SeatRecord { user, labels, .. }) = SeatRecord::decode(&entry.value) else {
             return Ok(Mending::Changed);
         };
-        let key = self.keys.owner(&user);
-        self.require(std::iter::once(key.clone()))?;
-        if self.seen.mod_revision(&key) > self.mends.audited {
-            return Ok(Mending::Changed);
-        }
-        let mut builder = self.builder(entry);
-        builder.unchanged(key);
-        builder.delete(entry.key.clone());
-        let stands = vec![format!("{} names {user}{}", name(entry), pod_words(&labels.pod))];
-        let does = vec!["deletes the key: the seat is free then".to_owned()];
-        self.possible(stands, does, Some(POD_IS_DELETED), builder.finish())
+        let stands = format!("{} names {user}{}", name(entry), pod_words(&labels.pod));
+        let does = "deletes the key: the seat is free then";
+        self.misnaming(entry, &user, stands, (does, Some(POD_IS_DELETED)))
     }
 
     /// The same bytes without a lease.
