@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use metes_core::keys::{Bytes, Key, Keys};
 use metes_core::plan::free;
-use metes_core::pool::{ClusterName, Held, Owner, OwnerKind, OwnerRecord, Pod, Record, Subject};
+use metes_core::pool::{ClusterName, Owner, OwnerKind, OwnerRecord, Pod, Record};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
@@ -62,9 +62,9 @@ impl Census {
             self.used.extend(record.seat.map(|seat| seat.hold));
             let boot = record.start.map(|start| self.boot(&start.boot));
             let (pod, hold) = match owner.kind() {
-                OwnerKind::Subject(Subject { namespace, name }) => {
+                OwnerKind::Subject(subject) => {
                     let hold = record.hold.map(|hold| HoldFacts { seconds: hold.seconds, is_used: false });
-                    (Pod { namespace, name, uid: None }, hold)
+                    (subject.into(), hold)
                 }
                 OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
                     (record.labels.pod, None)
@@ -83,8 +83,7 @@ impl Census {
             None if stamp == Stamp::Ours => format!("{namespace}/{name}"),
             None => return,
         };
-        let addresses = record.addresses.iter().filter_map(Held::in_network);
-        addresses.for_each(|(_, address)| self.held.see(address, &pod));
+        record.used().for_each(|(_, address)| self.held.see(address, &pod));
     }
 
     fn boot(&mut self, id: &str) -> Rc<str> {

@@ -144,7 +144,7 @@ fn hold_unfit(hold: &Owner, held: &[Held]) -> Error {
     Error::new(Code::InvalidConfig, text).with_details(format!(
         "its addresses stay until the hold ends: metes hold --remove {} ends it, and the next pod of that name gets \
          new ones",
-        words(held)
+        Held::words(held)
     ))
 }
 
@@ -328,11 +328,6 @@ fn because(why: Refusal) -> &'static str {
         Refusal::Standing(Standing::OutsideSubnet) => "is outside every range",
         Refusal::Standing(Standing::Assignable) => "cannot be had",
     }
-}
-
-/// The addresses as arguments of a command.
-fn words(held: &[Held]) -> String {
-    held.iter().map(|held| held.address.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 fn list(held: &[Held]) -> String {

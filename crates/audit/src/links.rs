@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use metes_core::keys::{NetworkAddress, PodInterface};
-use metes_core::pool::{Addr, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PodUid, Seat};
+use metes_core::pool::{Addr, NetworkName, Owner, OwnerKind, OwnerRecord, PodUid, Seat};
 
 /// A digest that stands for a name, and takes a tenth of its space.
 type Digest = u64;
@@ -59,8 +59,7 @@ pub(super) struct Holdings {
 
 impl Holdings {
     pub(super) fn of(record: OwnerRecord) -> Self {
-        let in_networks = record.addresses.iter().filter_map(Held::in_network);
-        let listed = in_networks.map(|(network, address)| (network.clone(), address)).collect();
+        let listed = record.used().map(|(network, address)| (network.clone(), address)).collect();
         Self { listed, uid: record.labels.pod.uid, seat: record.seat }
     }
 

@@ -303,18 +303,13 @@ impl Listed for HoldRow {
             or_dash(Some(&*self.note).filter(|note| !note.is_empty())),
             or_dash(self.created_at.as_deref()),
             or_dash(left.as_deref()),
-            or_dash(self.pod.as_ref().map(|_| kept_words(self.for_seconds)).as_deref()),
+            or_dash(self.pod.as_ref().map(|_| Keep::of_seconds(self.for_seconds).to_string()).as_deref()),
         ]
     }
 
     fn name(&self) -> String {
         format!("{}/{}", self.network, self.address)
     }
-}
-
-/// For how long addresses stay with a pod's name after their last use.
-fn kept_words(seconds: Option<u64>) -> String {
-    seconds.map_or(Keep::Forever, Keep::Seconds).to_string()
 }
 
 async fn read_holds<K: Kv>(

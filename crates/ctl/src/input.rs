@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::CliError;
+use metes_core::limits;
 use metes_node::files::read_bounded;
 
 /// True if a file is stdin.
@@ -20,6 +21,23 @@ pub(super) fn answers_come_from_stdin(path: &Path, undone: &str, content: &str) 
     Err(CliError::Refused(format!(
         "{undone}: stdin has {content}, so it cannot have the answer to a question; give --yes"
     )))
+}
+
+/// Parses each line of a file, without blank ones and comments. `undone` begins the refusal of a wrong line. Also
+/// returns the file's name, for people.
+pub(super) fn read_lines<T>(
+    path: &Path,
+    undone: &str,
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<(String, Vec<T>), CliError> {
+    let (name, text) = read_text(path, limits::INPUT_BYTES)?;
+    let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let parse = |(at, line)| {
+        parse(line).map_err(|why| CliError::Refused(format!("{undone}: {name}, line {}: {why}", at + 1)))
+    };
+    let parsed = lines.map(parse).collect::<Result<_, _>>()?;
+    Ok((name, parsed))
 }
 
 /// A file's name, for people, and its text of at most so many bytes; `-` is stdin.

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -13,8 +12,8 @@ use super::table::{CellForm, Column, Listed, or_dash, table};
 use metes_core::keys::{Key, Keys, NetworkAddress};
 use metes_core::plan::pool_change::StoredPools;
 use metes_core::pool::{
-    Addr, AskedRanges, AskedSeen, FromPool, HoldNote, Labels, NetworkName, Owner, OwnerKind, OwnerRecord,
-    Pod, PodUid, PoolName, Range, RangeCounts, Record, Reservation, SeatRecord, Subject, Undecodable,
+    Addr, AskedRanges, AskedSeen, FromPool, HoldNote, Keep, Labels, NetworkName, Owner, OwnerKind,
+    OwnerRecord, Pod, PodUid, PoolName, Range, RangeCounts, Record, Reservation, SeatRecord, Undecodable,
 };
 use metes_core::txn::Entry;
 
@@ -48,10 +47,7 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn words(&self) -> String {
-        let time = match self.seconds {
-            Some(seconds) => humantime::format_duration(Duration::from_secs(seconds)).to_string(),
-            None => "forever".to_owned(),
-        };
+        let time = Keep::of_seconds(self.seconds).to_string();
         if self.used { time } else { format!("{time}, unused") }
     }
 }
@@ -77,7 +73,7 @@ impl Holder {
     pub(super) fn of(record: Reservation) -> Self {
         let Reservation { owner, mut labels, created_at, mut hold, .. } = record;
         if let OwnerKind::Subject(subject) = owner.kind() {
-            (labels.pod, hold) = (pod_of(subject), None);
+            (labels.pod, hold) = (subject.into(), None);
         }
         Self { owner, labels, created_at: Some(created_at), hold }
     }
@@ -95,11 +91,6 @@ impl Holder {
             None => known(&pod.name).map(|name| format!("{}/{name}", pod.namespace)),
         }
     }
-}
-
-/// The pod that a hold is for. Its UID is any.
-pub(super) fn pod_of(Subject { namespace, name }: Subject) -> Pod {
-    Pod { namespace, name, uid: None }
 }
 
 /// A record that does not decode.

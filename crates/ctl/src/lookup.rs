@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 
 use super::Context;
 use super::filter::{Filter, Place};
-use super::inventory::{Inventory, pod_of};
+use super::inventory::Inventory;
 use metes_core::keys::{Bytes, Key, prefix_end};
 use metes_core::pool::{
     Addr, ClusterName, Held, NetworkName, NodeName, Owner, OwnerKind, OwnerRecord, Pod, Record,
@@ -44,7 +44,7 @@ impl<K: Kv> Context<'_, K> {
         }
         let is_by_pod = |owner: &Owner, record: &OwnerRecord| {
             let pod = match owner.kind() {
-                OwnerKind::Subject(subject) => pod_of(subject),
+                OwnerKind::Subject(subject) => Pod::from(subject),
                 OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => {
                     record.labels.pod.clone()
                 }
@@ -153,7 +153,7 @@ impl<K: Kv> Context<'_, K> {
             };
             let (records, _) = walk(self.session, prefix, Vec::new, see).await?;
             for (entry, owner, record) in records {
-                let used = record.iter().flat_map(|record| &record.addresses).filter_map(Held::in_network);
+                let used = record.iter().flat_map(OwnerRecord::used);
                 reserved.extend(used.map(|(network, address)| keys.ip(network, address)));
                 let seat = record.iter().filter_map(|record| record.seat.as_ref());
                 reserved.extend(seat.map(|seat| keys.seat(seat)));

@@ -8,11 +8,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::filter::{Filter, Place};
-use super::input::{answers_come_from_stdin, read_text};
+use super::input::{answers_come_from_stdin, read_lines};
 use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
 use metes_core::cooling::CoolingLeases;
-use metes_core::limits;
 use metes_core::plan::free::Freed;
 use metes_core::pool::{Addr, NO_CLUSTER, NetworkName, Owner, OwnerKind};
 use metes_engine::kv::{Failure, Kv};
@@ -132,14 +131,7 @@ fn targets(args: &ReleaseArgs) -> Result<Vec<ReleaseTarget>, CliError> {
     if !args.yes {
         answers_come_from_stdin(file, "nothing was freed", "the list")?;
     }
-    let (name, text) = read_text(file, limits::INPUT_BYTES)?;
-    let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let target = |(at, line)| {
-        release_target(line)
-            .map_err(|why| CliError::Refused(format!("nothing was freed: {name}, line {}: {why}", at + 1)))
-    };
-    lines.map(target).collect()
+    Ok(read_lines(file, "nothing was freed", release_target)?.1)
 }
 
 /// Reads the part of the store that has the targets, and all addresses of their owners.

@@ -4,9 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use metes_core::keys::{Key, Keys};
-use metes_core::pool::{
-    Addr, ClusterName, ContainerKind, NetworkName, OwnerKind, Pod, Record, Reservation, Subject,
-};
+use metes_core::pool::{Addr, ClusterName, ContainerKind, NetworkName, OwnerKind, Record, Reservation};
 use metes_core::txn::Entry;
 
 /// The holder of each address, in the form in which a pod can recognise its own reservations.
@@ -45,7 +43,7 @@ impl Reserved {
             | OwnerKind::Aside(..)
             | OwnerKind::Unknown => {}
             // The hold keeps it for the pods of that name, whichever container used it when the backup was made.
-            OwnerKind::Subject(Subject { namespace, name }) => pod = Pod { namespace, name, uid: None },
+            OwnerKind::Subject(subject) => pod = subject.into(),
         }
         let pod = match &pod.uid {
             Some(uid) => uid.to_string(),

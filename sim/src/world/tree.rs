@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use metes_core::keys::{Key, Keys, PodInterface};
 use metes_core::pool::{
-    Addr, Bits, ClusterName, Held, Leader, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, Page, PodIndex,
+    Addr, Bits, ClusterName, Leader, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, Page, PodIndex,
     Record, Reservation, RunStart, Seat, SeatRecord, Summary, Tombstone, VERSION,
 };
 
@@ -29,8 +29,7 @@ impl Owned {
 
     /// All addresses in networks: its own, or those of the hold that it uses.
     fn uses(&self) -> impl Iterator<Item = Place> {
-        let in_network = self.record.addresses.iter().filter_map(Held::in_network);
-        in_network.map(|(network, address)| (network.clone(), address))
+        self.record.used().map(|(network, address)| (network.clone(), address))
     }
 }
 

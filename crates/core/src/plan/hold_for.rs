@@ -53,10 +53,10 @@ pub enum PodHoldRefused {
     #[error(transparent)]
     Address(#[from] HoldRefused),
     /// The name has another hold.
-    #[error("{} has {}; `metes hold --remove` ends it", .0, list(.1))]
+    #[error("{} has {}; `metes hold --remove` ends it", .0, Held::words(.1))]
     Other(Owner, Vec<Held>),
     /// The container of this pod has other addresses besides, or in another order.
-    #[error("{} holds {}: name all of them, in this order", .0, list(.1))]
+    #[error("{} holds {}: name all of them, in this order", .0, Held::words(.1))]
     Part(Owner, Vec<Held>),
     /// The container uses another hold.
     #[error("{} uses {}", .0.0, .0.1)]
@@ -67,10 +67,6 @@ impl From<BadRecord> for PodHoldRefused {
     fn from(bad: BadRecord) -> Self {
         Self::Address(bad.into())
     }
-}
-
-fn list(held: &[Held]) -> String {
-    held.iter().map(|held| held.address.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// A request as a change of held addresses.

@@ -26,8 +26,15 @@ impl Keep {
     /// The form of its text, for errors.
     pub const EXPECTED: &str = "\"forever\", or whole seconds up to 365d, such as \"10m\" or \"7d\"";
 
+    /// The time of so many seconds; none: without an end.
+    #[must_use]
+    pub fn of_seconds(seconds: Option<u64>) -> Self {
+        seconds.map_or(Self::Forever, Self::Seconds)
+    }
+
     /// In seconds; none: without an end.
-    pub(crate) fn seconds(self) -> Option<u64> {
+    #[must_use]
+    pub fn seconds(self) -> Option<u64> {
         match self {
             Self::Seconds(seconds) => Some(seconds),
             Self::Forever => None,

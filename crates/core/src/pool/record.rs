@@ -69,6 +69,13 @@ pub struct Subject {
     pub name: String,
 }
 
+/// The pod, of whichever UID.
+impl From<Subject> for Pod {
+    fn from(Subject { namespace, name }: Subject) -> Self {
+        Self { namespace, name, uid: None }
+    }
+}
+
 /// As kubectl writes it: `pod prod/db-0`.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -236,6 +243,12 @@ impl Held {
     #[must_use]
     pub fn new(address: IpAddr, network: Option<NetworkName>) -> Self {
         Self { address, network, pool: None, cooldown_s: 0 }
+    }
+
+    /// The addresses as arguments of a command.
+    #[must_use]
+    pub fn words(held: &[Self]) -> String {
+        held.iter().map(|held| held.address.to_string()).collect::<Vec<_>>().join(" ")
     }
 
     /// The address with the network that it is reserved in; none for a static one that is only recorded.
@@ -415,6 +428,11 @@ impl OwnerRecord {
     /// The addresses that are reserved for this owner, with their networks.
     pub fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
         self.own().filter_map(Held::in_network)
+    }
+
+    /// All addresses that it uses in networks: its own, or those of the hold that it uses.
+    pub fn used(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
+        self.addresses.iter().filter_map(Held::in_network)
     }
 
     /// The addresses that are its own: those of a hold that it uses are not.

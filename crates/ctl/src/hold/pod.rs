@@ -7,13 +7,12 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::network::{self, Placed};
-use super::{HoldArgs, HoldRow, hold_address, kept_words};
+use super::{HoldArgs, HoldRow, hold_address};
 use crate::filter::{PodName, pod_name};
-use crate::input::read_text;
+use crate::input::read_lines;
 use crate::{CliError, Context, Terminal};
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, NetworkAddress};
-use metes_core::limits;
 use metes_core::plan::free::Freed;
 use metes_core::plan::hold_for::{
     HandOver, HandOverRefused, HandedOver, PodHoldMade, PodHoldRefused, PodHoldRequest, PodHolding,
@@ -95,14 +94,7 @@ pub(super) fn asked(args: &HoldArgs) -> Result<Vec<OfPod>, CliError> {
         return Ok(vec![OfPod { pod, ifname, addresses }]);
     }
     let Some(file) = &args.file else { return Ok(Vec::new()) };
-    let (name, text) = read_text(file, limits::INPUT_BYTES)?;
-    let lines = text.lines().enumerate().map(|(at, line)| (at, line.trim()));
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let of_line = |(at, line)| {
-        OfPod::of_line(line)
-            .map_err(|why| CliError::Refused(format!("nothing is kept: {name}, line {}: {why}", at + 1)))
-    };
-    let asked: Vec<OfPod> = lines.map(of_line).collect::<Result<_, _>>()?;
+    let (name, asked) = read_lines(file, "nothing is kept", OfPod::of_line)?;
     match asked.is_empty() {
         true => Err(CliError::Refused(format!("nothing is kept: {name} names no pod"))),
         false => Ok(asked),
@@ -156,11 +148,8 @@ async fn hold<K: Kv>(
         refused.iter().for_each(|why| terminal.tell(why));
         return Ok(false);
     }
-    let seconds = match args.keep.unwrap_or_default() {
-        Keep::Seconds(seconds) => Some(seconds),
-        Keep::Forever => None,
-    };
-    let note = HoldNote { note: args.note.clone().unwrap_or_default(), seconds };
+    let keep = args.keep.unwrap_or_default();
+    let note = HoldNote { note: args.note.clone().unwrap_or_default(), seconds: keep.seconds() };
     let (created_at, first_meta) = (node::timestamp(), Meta::first(random_id()));
     let request = PodHoldRequest { hold, subject, addresses, note, created_at, first_meta };
     let mut driver = Driver::new(session, Policy::hold(None, session.until));
@@ -170,9 +159,9 @@ async fn hold<K: Kv>(
         Err(stopped) => return stopped_words(stopped, doing(), terminal),
     };
     let named: Vec<String> = request.addresses.iter().map(|(_, address)| address.to_string()).collect();
-    let time = match seconds {
-        Some(_) => format!("{} after their last use", kept_words(seconds)),
-        None => "until they are removed".to_owned(),
+    let time = match keep {
+        Keep::Seconds(_) => format!("{keep} after their last use"),
+        Keep::Forever => "until they are removed".to_owned(),
     };
     let made = match made {
         PodHoldMade::New => "now, and no container uses them yet",
@@ -187,8 +176,8 @@ async fn hold<K: Kv>(
 }
 
 /// Tells why nothing was done.
-fn stopped_words<D>(
-    stopped: Stopped<D, PodHoldRefused>,
+fn stopped_words(
+    stopped: Stopped<PodHoldMade, PodHoldRefused>,
     doing: String,
     terminal: &mut Terminal<'_>,
 ) -> Result<bool, CliError> {
@@ -266,7 +255,7 @@ async fn free<K: Kv>(
     let mut leases = CoolingLeases::default();
     let refused = match release::release(context.session, hold, Some(&mut leases)).await {
         Ok(Freed::Addresses(held)) => {
-            terminal.answer(&format!("{hold} is ended: {} is free\n", list(&held)))?;
+            terminal.answer(&format!("{hold} is ended: {} is free\n", Held::words(&held)))?;
             return Ok(true);
         }
         Ok(Freed::Nothing) => "does not exist".to_owned(),
@@ -279,10 +268,6 @@ async fn free<K: Kv>(
     };
     terminal.tell(&format!("metes: {hold} {refused}"));
     Ok(false)
-}
-
-fn list(held: &[Held]) -> String {
-    held.iter().map(|held| held.address.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// Lists the addresses that stay with pods.
@@ -303,21 +288,24 @@ pub(super) async fn read_holds<K: Kv>(
         };
         holds.extend(walk(session, &keys.pod_holds(&cluster), Vec::new, see).await.map_err(doing())?.0);
     }
+    let mut records = Vec::new();
+    for (owner, entry) in holds {
+        match OwnerRecord::decode(&entry.value) {
+            Ok(record) => records.push((owner, record)),
+            Err(why) => {
+                let key = String::from_utf8_lossy(&entry.key);
+                terminal.tell(&format!("metes: cannot decode {key}: {why}"));
+            }
+        }
+    }
+    let reserved = records.iter().flat_map(|(_, record)| record.reserved());
+    let ips: Vec<_> = reserved.map(|(network, address)| keys.ip(network, address)).collect();
     let mut seen = Snapshot::default();
+    session.read(&ips, &mut seen).await.map_err(doing())?;
     let seats = read_seats(context).await.map_err(doing())?;
     let mut rows = Vec::new();
-    for (owner, entry) in holds {
+    for (owner, record) in records {
         let OwnerKind::Subject(Subject { namespace, name }) = owner.kind() else { continue };
-        let record = match OwnerRecord::decode(&entry.value) {
-            Ok(record) => record,
-            Err(why) => {
-                terminal
-                    .tell(&format!("metes: cannot decode {}: {why}", String::from_utf8_lossy(&entry.key)));
-                continue;
-            }
-        };
-        let ips: Vec<_> = record.reserved().map(|(network, address)| keys.ip(network, address)).collect();
-        session.read(&ips, &mut seen).await.map_err(doing())?;
         let HoldNote { note, seconds } =
             record.hold.clone().unwrap_or(HoldNote { note: String::new(), seconds: None });
         for (network, address) in record.reserved() {
