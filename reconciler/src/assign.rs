@@ -4,8 +4,12 @@
 //! This is for addresses that are in use but not reserved: after a restore, and when a cluster comes from another
 //! plugin. In both cases ADD hands out nothing meanwhile, and an assignment relies on that.
 //!
+//! Addresses that outlive their pod are reserved for the hold of the pod's name, and the owner gets its seat (`seating`).
+//!
 //! Some owners hold each other's addresses. Assignments for them are made together, in one transaction (`assign_all`):
 //! each owner gives up what it held, and at no moment is one of them without what it uses.
+
+mod seating;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +18,13 @@ use metes_core::fence::Fence;
 use metes_core::keys::{Bytes, Keys, Scope};
 use metes_core::line::Line;
 use metes_core::meta;
+use metes_core::plan::ask::Sticky;
 use metes_core::plan::change::{Change, Commit, Step};
 use metes_core::plan::free;
 use metes_core::plan::given;
 use metes_core::pool::{
-    Addr, Held, Labels, Meta, NetworkName, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone,
-    VERSION,
+    Addr, Held, Labels, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, Pod, PodIndex, Record, Reservation,
+    Tombstone, VERSION,
 };
 use metes_core::snapshot::{BadRecord, Snapshot};
 use metes_core::txn::{Entry, Op};
@@ -27,6 +32,8 @@ use metes_engine::drive::{Driver, OutOfTime, Stopped};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::Policy;
 use metes_engine::session::Session;
+
+use seating::{Place, Seating};
 
 /// The addresses that one owner is to hold.
 #[derive(Debug, Clone)]
@@ -39,6 +46,9 @@ pub struct Assignment {
     pub scope: Scope,
     /// The labels of the records. The pod decides which other owners count as this one.
     pub labels: Labels,
+    /// The hold that the addresses stay with; none: they end with the owner. A pod that already has one of them itself
+    /// goes on like that.
+    pub sticky: Option<Sticky>,
     /// For people, on each reservation.
     pub created_at: String,
     /// The state of the store in which ADD hands out nothing.
@@ -267,8 +277,25 @@ enum Judged {
 struct Making {
     mine: Option<OwnerRecord>,
     made: Vec<Held>,
+    /// The hold that the addresses are for, and the owner's seat; none: the owner has them itself.
+    seating: Option<Seating>,
     /// The owners that are freed, and what each holds.
     replaced: Vec<(Owner, OwnerRecord)>,
+}
+
+impl Making {
+    /// These owners are freed for it.
+    fn replace(&mut self, owners: Vec<(Owner, OwnerRecord)>) {
+        for (owner, record) in owners {
+            if !self.replaces(&owner) {
+                self.replaced.push((owner, record));
+            }
+        }
+    }
+
+    fn replaces(&self, owner: &Owner) -> bool {
+        self.replaced.iter().any(|(replaced, _)| replaced == owner)
+    }
 }
 
 impl From<Making> for Made {
@@ -283,13 +310,14 @@ enum Standing {
     Free,
     /// This owner, or another one of the same interface of the same pod.
     Ours,
-    Of(Gone, Box<OwnerRecord>),
+    /// Owners that are gone.
+    Of(Vec<(Owner, OwnerRecord)>),
     InTheWay(Why),
 }
 
 /// Why a judgement cannot go on.
 enum Halt {
-    Read(Bytes),
+    Read(Vec<Bytes>),
     Bad(BadRecord),
 }
 
@@ -309,11 +337,16 @@ impl Assignment {
             of_addresses.extend(self.index_key(keys, network));
         }
         base.extend(of_addresses);
+        base.extend(self.sticky.iter().flat_map(|sticky| seating::keys_of(keys, &sticky.hold)));
         base
     }
 
     fn reserved(&self) -> impl Iterator<Item = (&NetworkName, Addr)> {
-        self.held.iter().filter_map(|held| Some((held.network.as_ref()?, Addr::from(held.address))))
+        self.held.iter().filter_map(Held::in_network)
+    }
+
+    fn first(&self) -> &Held {
+        self.held.first().expect("an assignment has addresses")
     }
 
     fn index_key(&self, keys: &Keys, network: &NetworkName) -> Option<Bytes> {
@@ -329,7 +362,7 @@ impl Assignment {
         snapshot: &Snapshot,
         gone: &[&Gone],
         unread: &mut Vec<Bytes>,
-    ) -> Result<Result<Making, (&Held, Why)>, AssignError> {
+    ) -> Result<Result<Making, (Held, Why)>, AssignError> {
         let own = keys.owner(&self.owner);
         let mut making = Making { mine: snapshot.record(&own)?, ..Making::default() };
         let itself = Gone { owner: self.owner.clone(), revision: snapshot.mod_revision(&own) };
@@ -338,29 +371,45 @@ impl Assignment {
         {
             making.replaced.push((itself.owner, before));
         }
+        match self.place(keys, snapshot, gone, making.mine.as_ref()) {
+            Ok(Place::Itself) => {}
+            Ok(Place::Seated) => return Ok(Ok(making)),
+            Ok(Place::Seat(seating, replaced)) => {
+                making.replace(replaced);
+                if seating.stands {
+                    making.made.extend(self.held.iter().filter(|held| held.network.is_some()).cloned());
+                }
+                making.seating = Some(*seating);
+            }
+            Ok(Place::InTheWay(conflict)) => return Ok(Err((conflict.held, conflict.why))),
+            Err(Halt::Read(more)) => {
+                unread.extend(more);
+                return Ok(Ok(making));
+            }
+            Err(Halt::Bad(bad)) => return Ok(Err((self.first().clone(), Why::Undecodable(bad)))),
+        }
         let mut seen = BTreeSet::new();
-        for held in &self.held {
+        let unreserved = if making.joins() { &[] } else { &self.held[..] };
+        for held in unreserved {
             let Some(network) = &held.network else { continue };
             let address = Addr::from(held.address);
             if !seen.insert((network, address)) {
                 continue;
             }
-            match self.standing(keys, snapshot, gone, making.mine.as_ref(), held) {
+            match self.standing(keys, snapshot, gone, &making, held) {
                 Ok(Standing::Ours) => {}
                 Ok(Standing::Free) => making.made.push(held.clone()),
-                Ok(Standing::Of(gone, record)) => {
+                Ok(Standing::Of(owners)) => {
                     making.made.push(held.clone());
-                    if making.replaced.iter().all(|(owner, _)| *owner != gone.owner) {
-                        making.replaced.push((gone.owner, *record));
-                    }
+                    making.replace(owners);
                 }
-                Ok(Standing::InTheWay(why)) => return Ok(Err((held, why))),
-                Err(Halt::Read(key)) => unread.push(key),
-                Err(Halt::Bad(bad)) => return Ok(Err((held, Why::Undecodable(bad)))),
+                Ok(Standing::InTheWay(why)) => return Ok(Err((held.clone(), why))),
+                Err(Halt::Read(more)) => unread.extend(more),
+                Err(Halt::Bad(bad)) => return Ok(Err((held.clone(), Why::Undecodable(bad)))),
             }
             let page = keys.page(network, address.page());
             if builder::bits(snapshot, &page).is_none() {
-                return Ok(Err((held, Why::Undecodable(BadRecord::page(&page)))));
+                return Ok(Err((held.clone(), Why::Undecodable(BadRecord::page(&page)))));
             }
         }
         let dead = keys.tombstone(&self.owner);
@@ -368,7 +417,7 @@ impl Assignment {
         if let Some(first) = held.filter(|_| unread.is_empty())
             && snapshot.record::<Tombstone>(&dead)?.is_some()
         {
-            return Ok(Err((first, Why::Deleted)));
+            return Ok(Err((first.clone(), Why::Deleted)));
         }
         Ok(Ok(making))
     }
@@ -397,28 +446,36 @@ impl Assignment {
         keys: &Keys,
         snapshot: &Snapshot,
         gone: &[&Gone],
-        mine: Option<&OwnerRecord>,
+        making: &Making,
         held: &Held,
     ) -> Result<Standing, Halt> {
         let Some(network) = &held.network else { return Ok(Standing::Ours) };
         let key = &keys.ip(network, Addr::from(held.address));
         let Some(reservation) = snapshot.record::<Reservation>(key)? else { return Ok(Standing::Free) };
         let (owner, pod) = (reservation.owner, reservation.labels.pod);
-        if owner == self.owner && mine.is_some_and(|record| held.is_among(&record.addresses)) {
+        let is_mine = |record: &OwnerRecord| held.is_among(&record.addresses);
+        if owner == self.owner && making.mine.as_ref().is_some_and(is_mine) {
             return Ok(Standing::Ours);
         }
         // This may be the assignment's own record, if that record is given up.
         let own = keys.owner(&owner);
         if !snapshot.knows(&own) {
-            return Err(Halt::Read(own));
+            return Err(Halt::Read(vec![own]));
         }
         let record = snapshot.record::<OwnerRecord>(&own)?;
         let Some(record) = record.filter(|record| held.is_among(&record.addresses)) else {
+            // They were read one after the other, and it was freed in between.
+            if snapshot.read_at(&own) != snapshot.read_at(key) {
+                return Err(Halt::Read(vec![own, key.clone()]));
+            }
             return Ok(Standing::InTheWay(Why::NoRecord { owner, pod }));
         };
+        if let OwnerKind::Subject(_) = owner.kind() {
+            return self.standing_of_hold(keys, snapshot, gone, making, (owner, record));
+        }
         let holder = Gone { owner, revision: snapshot.mod_revision(&own) };
         if gone.contains(&&holder) {
-            return Ok(Standing::Of(holder, Box::new(record)));
+            return Ok(Standing::Of(vec![(holder.owner, record)]));
         }
         let Gone { owner, revision } = holder;
         let is_same = is_same_pod((&owner, &record.labels.pod), (&self.owner, &self.labels.pod));
@@ -432,10 +489,15 @@ impl Assignment {
         self.reserved().all(|(network, address)| given::is_read(keys, snapshot, network, address))
     }
 
-    fn reserve(&self, keys: &Keys, made: &[Held], builder: &mut Builder<'_>, changes: &mut BitChanges) {
-        let reservation =
-            Reservation::new(self.owner.clone(), self.labels.clone(), self.created_at.clone()).encode();
-        for held in made {
+    /// Reserves the addresses; for the hold that they stay with, if there is one.
+    fn reserve(&self, keys: &Keys, making: &Making, builder: &mut Builder<'_>, changes: &mut BitChanges) {
+        let created_at = self.created_at.clone();
+        let reservation = match &making.seating {
+            Some(seating) => Reservation::of_record(&seating.seat.hold, &seating.record, created_at),
+            None => Reservation::new(self.owner.clone(), self.labels.clone(), created_at),
+        };
+        let reservation = reservation.encode();
+        for held in making.made.iter().filter(|_| !making.joins()) {
             let Some(network) = &held.network else { continue };
             let place = (network, Addr::from(held.address));
             given::reserve(keys, place, reservation.clone(), builder, changes);
@@ -458,7 +520,8 @@ impl Assignment {
                 let is_mine = |held: &&Held| held.network.is_none() || held.is_among(&making.made);
                 let held = self.held.iter().filter(is_mine).cloned().collect();
                 let scope = self.scope.as_str().to_owned();
-                OwnerRecord::new(held, None, scope, self.labels.clone())
+                let seat = making.seating.as_ref().map(|seating| seating.seat.clone());
+                OwnerRecord::new(held, None, scope, self.labels.clone()).in_seat(seat)
             }
         };
         builder.put(own, record.encode());
@@ -580,7 +643,7 @@ impl<'a> Assignments<'a> {
         for (index, assignment) in self.all.iter().enumerate() {
             match assignment.judge(keys, snapshot, &gone, &mut unread)? {
                 Ok(making) => all.push(making),
-                Err((held, why)) => return Ok(Judged::End(Together::conflict(index, held, why))),
+                Err((held, why)) => return Ok(Judged::End(Together::conflict(index, &held, why))),
             }
         }
         if !unread.is_empty() {
@@ -627,8 +690,9 @@ impl<'a> Assignments<'a> {
         for (assignment, making) in self.all.iter().zip(&all) {
             if !making.made.is_empty() {
                 builder.unchanged(keys.tombstone(&assignment.owner));
-                assignment.reserve(keys, &making.made, &mut builder, &mut changes);
+                assignment.reserve(keys, making, &mut builder, &mut changes);
                 assignment.put_owner(keys, making, &mut builder);
+                assignment.put_seating(keys, making, &mut builder);
             }
             unread.extend(assignment.put_index(keys, snapshot, making, &freed, &mut builder)?);
         }
@@ -660,9 +724,13 @@ impl<'a> Assignments<'a> {
         let own = keys.owner(owner);
         builder.unchanged(own.clone());
         let assignments = || self.all.iter().zip(all);
-        if !assignments().any(|(assignment, making)| assignment.owner == *owner && !making.made.is_empty()) {
+        let is_written = |(assignment, making): (&Assignment, &Making)| {
+            assignment.owner == *owner && !making.made.is_empty() || making.is_seated_by(owner)
+        };
+        if !assignments().any(is_written) {
             builder.delete(own);
         }
+        self.free_seating(keys, (owner, record), all, builder);
         let mut rest = record.clone();
         rest.addresses.retain(|held| !all.iter().any(|making| held.is_among(&making.made)));
         free::free_reservations(keys, owner, &rest, builder, changes);

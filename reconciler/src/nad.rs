@@ -11,8 +11,11 @@ use metes_config::nad::{MetesPlugin, metes_plugins};
 use metes_config::network::ADDRESSES_MAX;
 use metes_config::{Config, Settings};
 use metes_core::keys::Scope;
+use metes_core::plan::ask::Sticky;
 use metes_core::pool::auto::auto_pools;
-use metes_core::pool::{Addr, FromPool, Held, PoolDefinition, PoolElement, PoolName, RangeSet};
+use metes_core::pool::{
+    Addr, FromPool, Held, InvalidName, Owner, Pod, PoolDefinition, PoolElement, PoolName, RangeSet, Subject,
+};
 
 use crate::api::{Api, ApiError};
 use crate::pools::Pools;
@@ -229,6 +232,30 @@ impl Network {
         }
         placed.sort_by_key(|(place, _)| *place);
         Ok(placed.into_iter().map(|(_, held)| held).collect())
+    }
+
+    /// The hold that an interface's addresses stay with; none if the configuration does not say so or asks for another
+    /// number of them, or if one of their pools says no `keep` any more: then they end with the container.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the pod's name cannot be part of a key.
+    pub(crate) fn sticky_of(
+        &self,
+        owner: &Owner,
+        pod: &Pod,
+        held: &[Held],
+    ) -> Result<Option<Sticky>, InvalidName> {
+        let (Some(config), Some(cluster)) = (&self.config.sticky, &owner.cluster) else { return Ok(None) };
+        let pools = || self.pools.iter().flatten();
+        let keep_of = |held: &Held| match &held.pool {
+            Some(from) => pools().find(|pool| pool.pool == from.name)?.keep,
+            None => Some(config.keep.unwrap_or_default()),
+        };
+        let longest = held.iter().map(keep_of).reduce(|one, other| Some(one?.max(other?))).flatten();
+        let Some(keep) = longest.filter(|_| held.len() == self.most_addresses()) else { return Ok(None) };
+        let subject = Subject { namespace: pod.namespace.clone(), name: pod.name.clone() };
+        let hold = Owner::of_pod(cluster.clone(), &subject, owner.ifname.clone())?;
+        Ok(Some(Sticky { hold, keep: Some(keep) }))
     }
 }
 

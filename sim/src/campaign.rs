@@ -231,6 +231,7 @@ fn suits(guard: Guard) -> &'static [Theme] {
     match (guard.step, guard.kind, guard.class) {
         ("identity", ..) => &[Theme::Rogue],
         ("hold", ..) | (_, _, "hold") => &[Theme::Holds],
+        ("assign", _, "subject" | "seat" | "orphan") => &[Theme::Adopted],
         (_, _, "subject" | "seat" | "orphan") => &[Theme::Sticky],
         (_, Kind::Identity, "store") => &[Theme::Emptied],
         (_, Kind::Identity, _) => &[Theme::Twins],

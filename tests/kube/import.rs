@@ -742,6 +742,46 @@ fn a_pod_made_anew_by_metes_takes_over_what_was_imported_for_it() {
 }
 
 #[test]
+fn what_a_sticky_definition_keeps_is_imported_for_the_name_of_its_pod() {
+    let switch = Switch::new();
+    let ipam = json!({"ipRanges": [{"range": "10.0.0.0/24"}, {"range": "fd00::/64"}], "sticky": "pod", "keep": "1h"});
+    let config = switch.network("whereabouts", "net", ipam);
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "db-0", "c1", "net1"), ("8", "db-1", "c2", "net1")]);
+    switch.pool("fd00---64", "fd00::/64", &[("7", "db-0", "c1", "net1")]);
+    let (pod, other) = (switch.pod("db-0"), switch.pod("db-1"));
+    // A person has kept an address for the other one. It is no mistake of whereabouts.
+    let name = format!("{}/db-1", switch.namespace);
+    let hold = [
+        "hold",
+        "10.0.0.99",
+        "fd00::99",
+        "--network",
+        "default",
+        "--force",
+        "--pod",
+        &name,
+        "--interface",
+        "net1",
+    ];
+    let held = switch.node.cli(hold);
+    assert!(held.succeeded(), "{held}");
+    switch.begin();
+    let config = switch.change("net", &config);
+    let report = switch.finish();
+    assert_eq!((&report["present"], &report["taken_over"]), (&json!(2), &json!([])), "{report}");
+    switch.run("DEL", &config, &pod, "c1", "net1").run().silent();
+    switch.run("DEL", &config, &other, "c2", "net1").run().silent();
+    let again = |pod: Pod, container: &str| {
+        let name = pod.name().to_owned();
+        pod.delete();
+        switch.run("ADD", &config, &switch.pod(&name), container, "net1").run().addresses()
+    };
+    assert_eq!(again(other, "c3"), ["10.0.0.99/24", "fd00::99/64"]);
+    assert_eq!(again(pod, "c4"), ["10.0.0.7/24", "fd00::7/64"]);
+    switch.cluster.assert_clean();
+}
+
+#[test]
 fn a_static_pod_is_known_by_the_kubelets_uid() {
     let switch = Switch::new();
     switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
@@ -805,8 +845,15 @@ fn a_store_that_is_not_to_be_used_is_left_alone() {
 
 #[test]
 fn killed_at_any_moment_it_is_run_again() {
+    for ipam in [json!({"range": "10.0.0.0/24"}), json!({"range": "10.0.0.0/24", "sticky": "pod"})] {
+        killed_at_any_moment(ipam);
+    }
+}
+
+fn killed_at_any_moment(ipam: Value) {
     let switch = Switch::new();
-    let config = switch.network("whereabouts", "net", json!({"range": "10.0.0.0/24"}));
+    let is_kept = ipam["sticky"].is_string();
+    let config = switch.network("whereabouts", "net", ipam);
     let names: Vec<String> = (1..=PODS).map(|i| i.to_string()).collect();
     let pods =
         names.iter().map(|name| switch.api.pod(&switch.namespace, &format!("p{name}")).phase("Running"));
@@ -819,7 +866,9 @@ fn killed_at_any_moment_it_is_run_again() {
         .map(|(key, (pod, id))| (key.as_str(), pod.as_str(), id.as_str(), "net1"))
         .collect();
     switch.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
-    let owners = || switch.cluster.store().keys("v1/owner/").len();
+    // A hold has a record beside that of its user.
+    let records = if is_kept { 2 } else { 1 };
+    let owners = || switch.cluster.store().keys("v1/owner/").len() / records;
     let mut partial = 0;
     for at_least in (0..PODS).step_by(PODS / KILLS) {
         let mut running = switch.prepared(&["--begin"]).spawn();
@@ -842,6 +891,7 @@ fn killed_at_any_moment_it_is_run_again() {
     switch.finish();
     let expected: BTreeSet<String> = (1..=PODS).map(|i| format!("default 10.0.0.{i} c{i} net1")).collect();
     assert_eq!(switch.held(), expected);
+    assert_eq!(switch.cluster.store().keys("v1/seat/").len(), if is_kept { PODS } else { 0 });
     switch.cluster.assert_clean();
 }
 

@@ -43,7 +43,7 @@ impl Demands<'_> {
         let owner = self.owner_of(device, node.ok_or_else(nowhere)?);
         let owner = owner.map_err(|e| conflict(device, None, ConflictKind::Undecodable, &e.to_string()))?;
         let pod = Pod { namespace: device.claim[0].clone(), name: pod_name(device).to_owned(), uid: None };
-        self.missing.push(Demand { owner, pod, held, network });
+        self.missing.push(Demand { owner, pod, held, network, sticky: None });
         Ok(())
     }
 

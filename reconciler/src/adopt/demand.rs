@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use metes_core::plan::ask::Sticky;
 use metes_core::pool::{Addr, ClusterName, ContainerId, Held, InvalidName, NetworkName, Owner, Pod};
 
 use super::report::{Adopted, AdoptionConflict, ConflictKind};
@@ -19,6 +20,8 @@ pub(crate) struct Demand {
     pub(crate) pod: Pod,
     pub(crate) held: Vec<Held>,
     pub(crate) network: Rc<Network>,
+    /// The hold that they stay with, if the network keeps them for the pod's name.
+    pub(crate) sticky: Option<Sticky>,
 }
 
 impl Demand {
@@ -273,7 +276,8 @@ impl<'a> Demands<'a> {
             conflict(pod, &interface.interface, None, ConflictKind::Undecodable, e.to_string())
         };
         let (owner, pod) = (self.owner(pod, interface).map_err(bad)?, pod.label().map_err(bad)?);
-        self.missing.push(Demand { owner, pod, held, network });
+        let sticky = network.sticky_of(&owner, &pod, &held).map_err(bad)?;
+        self.missing.push(Demand { owner, pod, held, network, sticky });
         Ok(())
     }
 

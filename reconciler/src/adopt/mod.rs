@@ -8,6 +8,9 @@
 //! If a node was started again since the backup, its pods may have exchanged addresses: each holds what another one
 //! uses.
 //!
+//! The address of a pod under a sticky definition is reserved for the hold of its name. A hold that stands in the way of
+//! a running pod is one of the backup if no container uses it: it ends.
+//!
 //! - `reserved`: the reservations from before.
 //! - `demand`: the addresses of running pods, and those of them that are missing; pure.
 //! - `claims`: the same for ResourceClaims; pure.
@@ -47,7 +50,7 @@ use crate::world::{Nodes, Pods};
 use demand::{Demand, Demands};
 pub use error::AdoptionError;
 use report::AdoptionReport;
-use reserved::Reserved;
+use reserved::{Reserved, Users};
 
 /// An adoption under way.
 pub struct Adoption<'a, K> {
@@ -113,11 +116,15 @@ impl<'a, K: Kv> Adoption<'a, K> {
         Ok(Some(accept::begin(self.context.session).await?))
     }
 
-    /// Reads every reservation at one revision.
+    /// Reads every reservation at one revision, and before that the users of holds.
     async fn reserved(&self) -> Result<Reserved, AdoptionError> {
         let Context { session, cluster, .. } = self.context;
+        let see_seat = |users: &mut Users, entry: Entry| reserved::see_seat(users, session.keys, &entry);
+        let (users, _) = walk(session, &session.keys.seats(), Users::new, see_seat).await?;
+        let users = Rc::new(users);
         let see = |reserved: &mut Reserved, entry: Entry| reserved.see(session.keys, cluster, &entry);
-        let (reserved, revision) = walk(session, &session.keys.nets(), Reserved::default, see).await?;
+        let fresh = || Reserved::of(users.clone());
+        let (reserved, revision) = walk(session, &session.keys.nets(), fresh, see).await?;
         let report = &mut *self.report.borrow_mut();
         report.revision = revision;
         report.scanned.addresses = reserved.len();

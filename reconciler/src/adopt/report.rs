@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use metes_core::pool::{Held, Owner};
+use metes_core::pool::{Held, Owner, OwnerKind};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -172,8 +172,12 @@ impl fmt::Display for Adopted {
             write!(addresses, " {}", held.address)?;
         }
         write!(f, "{} of pod {} on {}:{addresses}", self.interface, self.pod, self.node)?;
-        for Owner { node, container_id, ifname, .. } in &self.replaced {
-            write!(f, ", which {ifname} of container {container_id} on {node} held")?;
+        for owner in &self.replaced {
+            let Owner { node, container_id, ifname, .. } = owner;
+            match owner.kind() {
+                OwnerKind::Subject(_) => write!(f, "; {owner} is ended")?,
+                _ => write!(f, ", which {ifname} of container {container_id} on {node} held")?,
+            }
         }
         Ok(())
     }

@@ -4,8 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use metes_core::keys::{Key, Keys};
-use metes_core::pool::{Addr, ClusterName, ContainerKind, NetworkName, OwnerKind, Record, Reservation};
+use metes_core::pool::{
+    Addr, ClusterName, ContainerKind, NetworkName, Owner, OwnerKind, Pod, Record, Reservation, SeatRecord,
+};
 use metes_core::txn::Entry;
+
+/// Takes a key below the seats. One that is not a seat, or does not decode, is skipped: nobody is known to use its hold.
+pub(crate) fn see_seat(users: &mut Users, keys: &Keys, entry: &Entry) {
+    if let (Ok(Key::Seat(seat)), Ok(record)) = (keys.parse(&entry.key), SeatRecord::decode(&entry.value)) {
+        users.insert(seat.hold, record.labels.pod);
+    }
+}
 
 /// The holder of each address, in the form in which a pod can recognise its own reservations.
 #[derive(Default)]
@@ -14,15 +23,27 @@ pub(crate) struct Reserved {
     names: HashMap<Box<str>, Rc<str>>,
     /// The addresses of ResourceClaims, by the claims' UIDs.
     claims: HashSet<(Box<str>, Addr)>,
+    /// The pods that use holds.
+    users: Rc<Users>,
 }
 
-/// The holder of a reservation: the interface, and the pod's UID, or its full name if it has no UID.
+/// The pod that uses each hold.
+pub(crate) type Users = HashMap<Owner, Pod>;
+
+/// The holder of a reservation: the interface, and the pod's UID, or its full name if it has no UID. Of a hold for pods
+/// it is the pod that uses it.
 struct Mark {
+    /// Empty: no pod, as of a hold that is unused.
     pod: Box<str>,
     ifname: Rc<str>,
 }
 
 impl Reserved {
+    /// Nothing is reserved yet; these pods use holds.
+    pub(crate) fn of(users: Rc<Users>) -> Self {
+        Self { users, ..Self::default() }
+    }
+
     /// Takes a key of a network. A key that is not a reservation, or does not decode, is skipped: the claim of that
     /// address reads it itself.
     pub(crate) fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
@@ -42,11 +63,11 @@ impl Reserved {
             )
             | OwnerKind::Aside(..)
             | OwnerKind::Unknown => {}
-            // The hold keeps it for the pods of that name, whichever container used it when the backup was made.
-            OwnerKind::Subject(subject) => pod = subject.into(),
+            OwnerKind::Subject(_) => pod = self.users.get(&reservation.owner).cloned().unwrap_or_default(),
         }
         let pod = match &pod.uid {
             Some(uid) => uid.to_string(),
+            None if pod.is_unknown() => String::new(),
             None if is_ours => format!("{}/{}", pod.namespace, pod.name),
             None => return,
         };

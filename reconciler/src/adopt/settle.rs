@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use futures_util::stream::{self, StreamExt};
-use metes_core::pool::{Held, Labels, Owner, OwnerRecord, Pod};
+use metes_core::pool::{Held, Labels, Owner, OwnerKind, OwnerRecord, Pod};
 use metes_engine::kv::Kv;
 
 use super::demand::{Demand, Demands};
@@ -62,8 +62,8 @@ impl<K: Kv> Adoption<'_, K> {
 
     async fn settle(&self, demand: &Demand, in_use: &InUse) -> Result<Settled, AdoptionError> {
         let mut wanted = self.assignment_of(demand);
-        // Each round finds another owner, and no address has two of them.
-        for _ in 0..=demand.held.len() {
+        // Each round finds another owner. An address has at most two of them, a hold and its user, and so has the name.
+        for _ in 0..2 * (demand.held.len() + 1) {
             let conflict = match self.context.assign(&wanted).await {
                 Ok(Assigned::Present) => return Ok(Settled::Present),
                 Ok(Assigned::Made(made)) => return Ok(Settled::Made(made)),
@@ -76,7 +76,7 @@ impl<K: Kv> Adoption<'_, K> {
             };
             let (kind, why) = match conflict.why {
                 Why::Holder { owner, record, revision } => {
-                    let Some(keep) = self.stays(&owner, &record, revision, in_use).await? else {
+                    let Some(keep) = self.stays(demand, (&owner, &record, revision), in_use).await? else {
                         wanted.gone.push(Gone { owner, revision });
                         continue;
                     };
@@ -100,6 +100,7 @@ impl<K: Kv> Adoption<'_, K> {
             scope: demand.network.scope(),
             labels: Labels { pod: demand.pod.clone(), cni_network: demand.network.cni_network().to_owned() },
             created_at: metes_node::node::timestamp(),
+            sticky: demand.sticky.clone(),
             under: Under::Suspect,
             gone: Vec::new(),
         }
@@ -109,21 +110,22 @@ impl<K: Kv> Adoption<'_, K> {
         RunError::of_assignment(e).map_or_else(|| self.changed(), AdoptionError::from)
     }
 
-    /// The reason why an owner keeps its addresses. None if its pod is gone, both in the listing and at a second look.
+    /// The reason why an owner keeps its addresses. None if its pod is gone, both in the listing and at a second look;
+    /// or if it is a hold of this cluster and the pod of the demand still uses what it was seen to use. No container uses
+    /// such a hold, because its user would be in the way first.
     pub(super) async fn stays(
         &self,
-        owner: &Owner,
-        record: &OwnerRecord,
-        revision: i64,
+        demand: &Demand,
+        (owner, record, revision): (&Owner, &OwnerRecord, i64),
         in_use: &InUse,
     ) -> Result<Option<String>, AdoptionError> {
-        let facts = OwnerFacts {
-            stamp: Stamp::of(owner.cluster.as_ref(), self.context.cluster),
-            pod: record.labels.pod.clone(),
-            boot: None,
-            replaced: false,
-            hold: None,
-        };
+        let stamp = Stamp::of(owner.cluster.as_ref(), self.context.cluster);
+        if stamp == Stamp::Ours && matches!(owner.kind(), OwnerKind::Subject(_)) {
+            let is_used = self.is_used_still(demand, in_use).await?;
+            return Ok((!is_used).then(|| "it is kept for the pods of that name".to_owned()));
+        }
+        let facts =
+            OwnerFacts { stamp, pod: record.labels.pod.clone(), boot: None, replaced: false, hold: None };
         let holder = Holder { owner: owner.clone(), revision, record: Some(facts) };
         if let Err(keep) = orphaned(&holder, &in_use.pods, &in_use.nodes, &Graces::NONE) {
             return Ok(Some(keep.to_string()));
@@ -141,14 +143,31 @@ impl<K: Kv> Adoption<'_, K> {
         held: &Held,
         in_use: &InUse,
     ) -> Result<Option<Demand>, AdoptionError> {
-        let pod = &record.labels.pod;
         let is_ours = Stamp::of(owner.cluster.as_ref(), self.context.cluster) == Stamp::Ours;
-        let Some(uid) = pod.uid.as_ref().filter(|_| is_ours && is_named(pod)) else { return Ok(None) };
+        if !is_ours || !is_named(&record.labels.pod) {
+            return Ok(None);
+        }
+        let Some(used) = self.used_now(&record.labels.pod, in_use).await? else { return Ok(None) };
+        if used.iter().any(|demand| held.is_among(&demand.held)) {
+            return Ok(None);
+        }
+        Ok(used.into_iter().find(|demand| demand.owner.ifname == owner.ifname))
+    }
+
+    /// True if the pod of a demand reports the same addresses for that interface.
+    async fn is_used_still(&self, demand: &Demand, in_use: &InUse) -> Result<bool, AdoptionError> {
+        let used = self.used_now(&demand.pod, in_use).await?.unwrap_or_default();
+        Ok(used.iter().any(|now| now.owner == demand.owner && now.held == demand.held))
+    }
+
+    /// All that a pod now reports to use. None if that is not known: the pod is not there, nothing is heard from its
+    /// node, so what the node wrote may be older than the records, or a part of the report cannot be understood.
+    async fn used_now(&self, pod: &Pod, in_use: &InUse) -> Result<Option<Vec<Demand>>, AdoptionError> {
+        let Some(uid) = &pod.uid else { return Ok(None) };
         let Some(running) = Running::get(self.context.api, &pod.namespace, &pod.name).await? else {
             return Ok(None);
         };
         let is_it = *uid == *running.uid || *uid == *running.pod.uid;
-        // If nothing is heard from a node, what it wrote may be older than the record.
         if !is_it || in_use.nodes.is_cut_off(&running.node) {
             return Ok(None);
         }
@@ -156,11 +175,7 @@ impl<K: Kv> Adoption<'_, K> {
         let mut demands = self.demands(&in_use.definitions, &nothing);
         demands.see(&running);
         let Demands { missing, conflicts, .. } = demands;
-        // A part of the report cannot be understood, and that part may be about `held`.
-        if !conflicts.is_empty() || missing.iter().any(|demand| held.is_among(&demand.held)) {
-            return Ok(None);
-        }
-        Ok(missing.into_iter().find(|demand| demand.owner.ifname == owner.ifname))
+        Ok(conflicts.is_empty().then_some(missing))
     }
 }
 

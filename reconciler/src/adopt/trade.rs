@@ -59,7 +59,8 @@ impl<K: Kv> Adoption<'_, K> {
             let wanted = &*wanted.get_or_insert_with(|| conflict.held.clone());
             let (kind, why) = match conflict.why {
                 Why::Holder { owner, record, revision } => {
-                    let Some(keep) = self.stays(&owner, &record, revision, in_use).await? else {
+                    let Some(keep) = self.stays(&demands[at], (&owner, &record, revision), in_use).await?
+                    else {
                         assignments[at].gone.push(Gone { owner, revision });
                         continue;
                     };

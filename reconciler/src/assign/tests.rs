@@ -10,6 +10,8 @@ use metes_core::txn::{Entry, Txn};
 use super::*;
 use crate::error::RunError;
 
+mod sticky;
+
 /// A suspect store, and the ticket with which the assignment under test is made.
 struct World {
     keys: Keys,
@@ -111,8 +113,9 @@ impl World {
         let names = self.store.keys();
         let entries = names.iter().map(|key| self.store.get(key.as_bytes()).expect("listed"));
         // This store keeps no leases.
-        let is_on_lease =
-            |entry: &&Entry| matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..) | Key::Moved(_)));
+        let is_on_lease = |entry: &&Entry| {
+            matches!(self.keys.parse(&entry.key), Ok(Key::Ticket(..) | Key::Moved(_) | Key::Orphan(_)))
+        };
         let report = Audit::new(&self.keys).judge(entries.filter(|entry| !is_on_lease(entry)));
         let wrong: Vec<_> = report.violations.iter().map(ToString::to_string).collect();
         let wrong: Vec<_> = wrong.iter().filter(|text| !text.contains("suspect")).collect();
@@ -154,6 +157,7 @@ fn assignment_of(container: &str, uid: &str, addresses: &[&str]) -> Assignment {
         scope: Scope::stored("-").expect("a scope"),
         labels: Labels { pod, cni_network: "mynet".into() },
         created_at: "2026-01-02T03:04:05Z".into(),
+        sticky: None,
         under: Under::Suspect,
         gone: Vec::new(),
     }

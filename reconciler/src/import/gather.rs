@@ -6,9 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use metes_core::keys::Scope;
+use metes_core::plan::ask::Sticky;
 use metes_core::pool::range::RangeSet;
 use metes_core::pool::{
     Addr, ClusterName, ContainerId, Held, InterfaceName, InvalidName, Labels, NetworkName, Owner, Pod,
+    Subject,
 };
 
 use super::facts::{PodFacts, PodRef, Reservation, World};
@@ -365,13 +367,32 @@ impl<'a> Gathering<'a> {
             true => Pod { namespace, name, uid: member.facts.uid.parse().ok() },
             false => Pod::default(),
         };
+        let sticky = self.sticky(&owner, &pod, &held, &uses);
         Group {
             owner,
+            sticky,
             held,
             labels: Labels { pod, cni_network },
             scope: first.map_or_else(|| Scope::of(&[], None), |ranges| ranges.scope.clone()),
             is_running: member.facts.phase == Phase::Active,
         }
+    }
+
+    /// The hold that an interface's addresses stay with: each definition that it may come from says so, and asks for that
+    /// many.
+    fn sticky(&self, owner: &Owner, pod: &Pod, held: &[Held], uses: &[&Use]) -> Option<Sticky> {
+        pod.uid.as_ref()?;
+        let keep_of = |one: &&Use| {
+            one.ranges
+                .as_ref()
+                .ok()
+                .filter(|ranges| ranges.sets.len() == held.len())
+                .and_then(|ranges| ranges.keep)
+        };
+        let keep = uses.iter().map(keep_of).reduce(|one, other| Some(one?.max(other?))).flatten()?;
+        let subject = Subject { namespace: pod.namespace.clone(), name: pod.name.clone() };
+        let hold = Owner::of_pod(self.world.cluster.clone(), &subject, owner.ifname.clone()).ok()?;
+        Some(Sticky { hold, keep: Some(keep) })
     }
 
     /// The `ipam` sections that may have asked for all of these addresses: the one that multus reports, otherwise every

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use metes_core::keys::Scope;
+use metes_core::plan::ask::Sticky;
 use metes_core::pool::{ContainerId, Held, Labels, Owner};
 
 /// One interface of one container, and the addresses that it is to hold.
@@ -14,6 +15,8 @@ pub struct Group {
     /// The addresses, in the order of an ADD's result.
     pub held: Vec<Held>,
     pub(crate) labels: Labels,
+    /// The hold that they stay with, if the definition keeps them for the pod's name.
+    pub(crate) sticky: Option<Sticky>,
     /// The scope whose queue its assignment waits in.
     pub(crate) scope: Scope,
     /// True if its pod may run.

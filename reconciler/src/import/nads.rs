@@ -10,8 +10,8 @@ use metes_config::Config;
 use metes_config::cni::section::Shows;
 use metes_config::cni::{Environment, Json, Request, Section, Verb, version};
 use metes_core::keys::Scope;
-use metes_core::pool::Held;
 use metes_core::pool::range::RangeSet;
+use metes_core::pool::{Held, Keep};
 
 /// The depth to which plugins are searched for inside a configuration: a list, a plugin, and the plugin that it
 /// delegates to.
@@ -78,6 +78,8 @@ pub struct Ranges {
     pub sets: Vec<RangeSet>,
     /// Static addresses; whereabouts does not record them.
     pub statics: Vec<Held>,
+    /// For how long an address stays with a pod's name after its last use; none: it ends with the container.
+    pub(crate) keep: Option<Keep>,
     /// The scope whose queue a run with this configuration waits in.
     pub scope: Scope,
 }
@@ -156,7 +158,8 @@ fn ranges(plugin: &Json, name: &str) -> Result<Ranges, String> {
     let statics = statics.map(|one| Held::new(one.address.ip(), one.network.clone()));
     // An `ipam` in another form has no pools.
     let sets = if given("range") || given("ipRanges") { config.sets.clone() } else { Vec::new() };
-    Ok(Ranges { prefix, is_sliced: given("node_slice_size"), sets, statics: statics.collect(), scope })
+    let keep = config.sticky.as_ref().map(|sticky| sticky.keep.unwrap_or_default());
+    Ok(Ranges { prefix, is_sliced: given("node_slice_size"), sets, statics: statics.collect(), keep, scope })
 }
 
 /// A request for no verb in particular.

@@ -29,6 +29,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
             held: group.held.clone(),
             scope: group.scope.clone(),
             labels: group.labels.clone(),
+            sticky: group.sticky.clone(),
             created_at: metes_node::node::timestamp(),
             under: Under::Pause,
             gone: Vec::new(),
@@ -47,6 +48,8 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
             match self.judge_holder(&wanted, conflict.why).await? {
                 Ok(gone) => wanted.gone.push(gone),
                 Err(why) => {
+                    // A hold of a part would not fit what the pod's next container asks for.
+                    wanted.sticky = None;
                     wanted.held.retain(|held| *held != conflict.held);
                     refused.push((conflict.held, why));
                 }

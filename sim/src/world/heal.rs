@@ -54,7 +54,7 @@ impl World<'_> {
         self.drain().await?;
         self.end_lasting_holds();
         self.finish().await?;
-        if self.plan.theme == Theme::Sticky {
+        if self.plan.is_sticky() {
             // The pods of these names are gone, and their containers still have the seats.
             for _ in 0..2 {
                 self.begin_pass();

@@ -11,7 +11,8 @@ use metes_config::cni::request::Attachment;
 use metes_config::command::CheckConfig;
 use metes_core::plan::ask::{Ask, RunStamp, Sticky};
 use metes_core::pool::{
-    ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Subject, Wanted,
+    ContainerId, Held, Labels, Owner, OwnerKind, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Subject,
+    Wanted,
 };
 use metes_engine::random::random_id;
 use metes_node::spool::Spool;
@@ -23,7 +24,7 @@ use super::cluster::{IFNAME, Labelling, Life};
 use super::ids::{ProcessId, SandboxId};
 use super::plan::{Config, Theme, Twins};
 use super::process::{Outcome, Process, Work};
-use super::tree::words;
+use super::tree::{Owned, words};
 use super::truth::{Asks, Live, Sandbox};
 use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World, checked, pools};
@@ -48,12 +49,12 @@ impl World<'_> {
                 let node = self.chance.index(self.nodes.len());
                 self.begin_gc(node);
             }
+            94.. if self.plan.is_sticky() => self.begin_end_of_subject(),
             80.. if self.plan.theme == Theme::Adopted => self.begin_takeover(),
             // An import may be the first to write to a store, and who accepts an empty one.
             90.. if self.plan.theme == Theme::First => self.begin_accept(),
             80.. if self.plan.theme == Theme::First => self.begin_import(),
             70.. if self.plan.theme == Theme::Holds => self.begin_hold(),
-            94.. if self.plan.theme == Theme::Sticky => self.begin_end_of_subject(),
             99 => self.begin_persons_work(),
             _ => {
                 for _ in 0..6 {
@@ -334,7 +335,7 @@ impl World<'_> {
         let uid = self.pods[pod].uid.clone();
         self.note(|| format!("pod {uid} is deleted"));
         self.pods[pod].life = Life::None;
-        if self.plan.theme == Theme::Sticky && self.chance.one_in(2) {
+        if self.plan.is_sticky() && self.chance.one_in(2) {
             self.pods[pod].rests = NAME_RESTS;
         }
         // A node that Kubernetes does not hear may keep the container running.
@@ -417,13 +418,17 @@ impl World<'_> {
             created_at: String::new(),
         };
         let labels = self.labels(sandbox.config, pod);
-        let sticky = config.keep.filter(|_| labels.pod.uid.is_some()).map(|keep| {
-            let Pod { namespace, name, .. } = labels.pod.clone();
-            let hold = Owner::of_pod(checked(CLUSTER), &Subject { namespace, name }, checked(IFNAME));
-            Sticky { hold: hold.expect("the world's names keep the rules"), keep: Some(keep) }
-        });
+        let sticky = self.sticky(sandbox.config, &labels.pod);
         let ask = Ask::new(sandbox.owner.clone(), labels, wanted, stamp).sticky(sticky);
         Ask { node_seed: sandbox.node as u64 * 7, ..ask }
+    }
+
+    /// The hold that a pod's addresses stay with, if its network says so.
+    fn sticky(&self, config: usize, pod: &Pod) -> Option<Sticky> {
+        let keep = self.plan.configs[config].keep.filter(|_| pod.uid.is_some())?;
+        let Pod { namespace, name, .. } = pod.clone();
+        let hold = Owner::of_pod(checked(CLUSTER), &Subject { namespace, name }, checked(IFNAME));
+        Some(Sticky { hold: hold.expect("the world's names keep the rules"), keep: Some(keep) })
     }
 
     pub(crate) fn labels(&self, config: usize, pod: usize) -> Labels {
@@ -571,6 +576,7 @@ impl World<'_> {
                 scope: metes_core::keys::Scope::of(&self.plan.configs[config].sets, None),
                 labels: Labels { pod, cni_network: self.plan.configs[config].cni_network.clone() },
                 created_at: String::new(),
+                sticky: None,
                 under,
                 gone: gone.into_iter().collect(),
             });
@@ -590,20 +596,46 @@ impl World<'_> {
                 continue;
             }
             let scope = metes_core::keys::Scope::of(&self.plan.configs[sandbox.config].sets, None);
+            let labels = self.labels(sandbox.config, sandbox.pod);
+            let sticky = self.sticky(sandbox.config, &labels.pod);
             assignments.push(Assignment {
+                gone: self.gone_holds(sticky.as_ref(), &live.held),
+                sticky,
                 owner: Owner {
                     container_id: ContainerId::adopted(&checked(&sandbox.uid)),
                     ..sandbox.owner.clone()
                 },
                 held: live.held.clone(),
                 scope,
-                labels: self.labels(sandbox.config, sandbox.pod),
+                labels,
                 created_at: String::new(),
                 under: Under::Suspect,
-                gone: Vec::new(),
             });
         }
         self.begin(None, Work::Adopt, |world, id| works::adopt(world.shared.clone(), id, assignments));
+    }
+
+    /// The holds that are in the way of a pod that uses these addresses, and their users, if none of them may be used.
+    fn gone_holds(&self, sticky: Option<&Sticky>, held: &[Held]) -> Vec<Gone> {
+        let holders = held.iter().filter_map(|held| {
+            let (network, address) = held.in_network()?;
+            self.tree.reservations.get(&(network.clone(), address))
+        });
+        let own = sticky.map(|sticky| &sticky.hold);
+        let holds = holders.chain(own).filter(|owner| matches!(owner.kind(), OwnerKind::Subject(_)));
+        let mut gone = Vec::new();
+        for hold in holds {
+            let uses = |owned: &Owned| owned.record.seat.as_ref().is_some_and(|seat| seat.hold == *hold);
+            let users: Vec<_> = self.tree.owners.iter().filter(|(_, owned)| uses(owned)).collect();
+            if users.iter().any(|(user, _)| self.is_used(user)) {
+                continue;
+            }
+            let hold = self.tree.owners.get_key_value(hold);
+            let judged =
+                |(owner, owned): (&Owner, &Owned)| Gone { owner: owner.clone(), revision: owned.revision };
+            gone.extend(users.into_iter().chain(hold).map(judged));
+        }
+        gone
     }
 
     fn awaited(&self) -> std::rc::Rc<std::cell::Cell<bool>> {

@@ -192,6 +192,11 @@ pub(crate) enum Twins {
 }
 
 impl Plan {
+    /// True if addresses of its networks outlive their pods.
+    pub(crate) fn is_sticky(&self) -> bool {
+        self.configs.iter().any(|config| config.keep.is_some())
+    }
+
     pub(crate) fn new(theme: Theme, operations: u64, chance: &Chance) -> Self {
         let rough = [0, 1, 1, 2, 3][chance.index(5)];
         let mut plan = Self {
@@ -511,7 +516,12 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
     while configs.len() > kept {
         configs.remove(chance.index(configs.len()));
     }
-    if plan.theme == Theme::Sticky {
+    let is_sticky = match plan.theme {
+        Theme::Sticky => true,
+        Theme::Adopted => chance.one_in(2),
+        _ => false,
+    };
+    if is_sticky {
         let keep = *chance.pick(&[Keep::Seconds(5), Keep::Seconds(60), Keep::Seconds(7_000), Keep::Forever]);
         configs.iter_mut().for_each(|config| config.keep = Some(keep));
         if chance.one_in(3) {

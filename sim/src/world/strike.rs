@@ -85,7 +85,7 @@ impl World<'_> {
             Compare::Create(key, 0) if guard.class == "hold" => self.prolong_by_hand(&key),
             Compare::Create(key, 0) if guard.class == "cooling" => self.cool_by_hand(&key),
             Compare::Mod(key, _) if guard.class == "orphan" => self.use_by_hand(&key),
-            Compare::Create(key, 0) if guard.class == "seat" => self.sit_by_hand(&key),
+            Compare::Mod(key, 0) | Compare::Create(key, 0) if guard.class == "seat" => self.sit_by_hand(&key),
             Compare::Create(key, 0) => self.reserve_by_hand(&key),
             compare => self.touch(&compare),
         }

@@ -179,8 +179,10 @@ impl Tree {
                     .extend(before.iter().chain(&after).filter_map(|owned| owned.record.seat.clone()));
                 if matches!(owner.kind(), OwnerKind::Subject(_)) {
                     touched.seats.extend(Seat::NUMBERS.map(|n| Seat { hold: owner.clone(), n }));
+                    // An adoption puts another one in the place of a hold of the backup.
                     if let (Some(before), Some(after)) = (&before, &after)
                         && !before.uses().eq(after.uses())
+                        && self.meta.as_ref().is_none_or(|meta| meta.suspect.is_none())
                     {
                         return Err(bad(&"the addresses of a hold have changed"));
                     }
