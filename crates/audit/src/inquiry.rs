@@ -7,9 +7,7 @@ use super::Report;
 use super::finding::{Finding, Kind};
 use super::links::{Holdings, Suspects};
 use metes_core::keys::{Key, Keys, NetworkAddress, PodInterface};
-use metes_core::pool::{
-    Owner, OwnerKind, OwnerRecord, PodIndex, PodUid, Record, Reservation, Seat, SeatRecord,
-};
+use metes_core::pool::{Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation, Seat, SeatRecord};
 use metes_core::txn::Entry;
 
 /// The second look: everything about suspects, and no more.
@@ -56,7 +54,7 @@ impl Inquiry {
     }
 
     fn see_owner(&mut self, owner: Owner, record: Option<OwnerRecord>) {
-        if self.suspects.need_seats() && matches!(owner.kind(), OwnerKind::Subject(_)) {
+        if self.suspects.need_seats() && owner.is_for_subject() {
             self.holds.insert(owner.clone());
         }
         let holdings = record.map(Holdings::of);

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use metes_core::keys::{NetworkAddress, PodInterface};
-use metes_core::pool::{Addr, NetworkName, Owner, OwnerKind, OwnerRecord, PodUid, Seat};
+use metes_core::pool::{Addr, NetworkName, Owner, OwnerRecord, PodUid, Seat};
 
 /// A digest that stands for a name, and takes a tenth of its space.
 type Digest = u64;
@@ -92,7 +92,7 @@ impl Links {
         let by = digest(owner);
         self.listed.extend(holdings.reserved().iter().map(|address| (digest(address), by)));
         self.sitting.extend(holdings.seat.iter().map(|seat| (digest(seat), by)));
-        if matches!(owner.kind(), OwnerKind::Subject(_)) {
+        if owner.is_for_subject() {
             self.holds.insert(by);
         }
         self.attached.extend(holdings.interfaces(owner).iter().map(|interface| (digest(interface), by)));

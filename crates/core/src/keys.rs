@@ -10,7 +10,7 @@ use ring::digest;
 
 use crate::pool::{
     Addr, AskedRanges, ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NetworkName, NodeName, OF_HOLDS,
-    Owner, OwnerKind, Page, PodUid, PoolDefinition, PoolName, PoolRange, Range, RangeSet, Seat, Summary,
+    Owner, Page, PodUid, PoolDefinition, PoolName, PoolRange, Range, RangeSet, Seat, Summary,
 };
 
 /// The longest scope: a range's own network, and that range.
@@ -716,7 +716,7 @@ fn parse_owner(parts: &[&str]) -> Option<Owner> {
 }
 
 fn parse_seat(hold: &[&str], n: &str) -> Option<Seat> {
-    let hold = parse_owner(hold).filter(|hold| matches!(hold.kind(), OwnerKind::Subject(_)))?;
+    let hold = parse_owner(hold).filter(|hold| hold.is_for_subject())?;
     let n = Seat::NUMBERS.into_iter().find(|known| known.to_string() == n)?;
     Some(Seat { hold, n })
 }

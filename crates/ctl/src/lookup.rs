@@ -157,7 +157,7 @@ impl<K: Kv> Context<'_, K> {
                 reserved.extend(used.map(|(network, address)| keys.ip(network, address)));
                 let seat = record.iter().filter_map(|record| record.seat.as_ref());
                 reserved.extend(seat.map(|seat| keys.seat(seat)));
-                if matches!(owner.kind(), OwnerKind::Subject(_)) {
+                if owner.is_for_subject() {
                     reserved.extend(keys.seats_of(&owner));
                 }
                 inventory.see_owner(&entry, owner, record);

@@ -350,7 +350,7 @@ fn owners_of_container<'a>(
     let known = |test: &dyn Fn(&str) -> bool| -> Vec<&Owner> {
         let is_it = |owner: &&Owner| test(owner.container_id.as_str()) && place.holds(owner);
         // A hold for a pod has the pod's name there.
-        let has_id = |owner: &&Owner| !matches!(owner.kind(), OwnerKind::Subject(_));
+        let has_id = |owner: &&Owner| !owner.is_for_subject();
         known_owners(inventory).filter(has_id).filter(is_it).collect()
     };
     let mut owners = known(&|known| known == id);

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use futures_util::stream::{self, StreamExt};
-use metes_core::pool::{Held, Labels, Owner, OwnerKind, OwnerRecord, Pod};
+use metes_core::pool::{Held, Labels, Owner, OwnerRecord, Pod};
 use metes_engine::kv::Kv;
 
 use super::demand::{Demand, Demands};
@@ -120,7 +120,7 @@ impl<K: Kv> Adoption<'_, K> {
         in_use: &InUse,
     ) -> Result<Option<String>, AdoptionError> {
         let stamp = Stamp::of(owner.cluster.as_ref(), self.context.cluster);
-        if stamp == Stamp::Ours && matches!(owner.kind(), OwnerKind::Subject(_)) {
+        if stamp == Stamp::Ours && owner.is_for_subject() {
             let is_used = self.is_used_still(demand, in_use).await?;
             return Ok((!is_used).then(|| "it is kept for the pods of that name".to_owned()));
         }

@@ -256,7 +256,7 @@ impl Assignments<'_> {
         if record.seat.as_ref().is_some_and(|seat| !is_written(&seat.hold)) {
             free::free_seat(keys, owner, record, builder);
         }
-        if matches!(owner.kind(), OwnerKind::Subject(_)) && !is_written(owner) {
+        if owner.is_for_subject() && !is_written(owner) {
             keys.seats_of(owner).into_iter().for_each(|seat| builder.unchanged(seat));
             builder.delete(keys.orphan(owner));
         }

@@ -57,7 +57,7 @@ impl World<'_> {
 
     /// A person ends the hold of a pod's name, if no container uses it.
     pub(super) fn begin_end_of_subject(&mut self) {
-        let is_subject = |owner: &&Owner| matches!(owner.kind(), OwnerKind::Subject(_));
+        let is_subject = |owner: &&Owner| owner.is_for_subject();
         let mut holds: Vec<Owner> = self.tree.owners.keys().filter(is_subject).cloned().collect();
         if holds.is_empty() {
             return self.begin_pass();

@@ -11,8 +11,7 @@ use metes_config::cni::request::Attachment;
 use metes_config::command::CheckConfig;
 use metes_core::plan::ask::{Ask, RunStamp, Sticky};
 use metes_core::pool::{
-    ContainerId, Held, Labels, Owner, OwnerKind, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Subject,
-    Wanted,
+    ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Subject, Wanted,
 };
 use metes_engine::random::random_id;
 use metes_node::spool::Spool;
@@ -622,7 +621,7 @@ impl World<'_> {
             self.tree.reservations.get(&(network.clone(), address))
         });
         let own = sticky.map(|sticky| &sticky.hold);
-        let holds = holders.chain(own).filter(|owner| matches!(owner.kind(), OwnerKind::Subject(_)));
+        let holds = holders.chain(own).filter(|owner| owner.is_for_subject());
         let mut gone = Vec::new();
         for hold in holds {
             let uses = |owned: &Owned| owned.record.seat.as_ref().is_some_and(|seat| seat.hold == *hold);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use metes_core::keys::{Key, Keys, PodInterface};
 use metes_core::pool::{
-    Addr, Bits, ClusterName, Leader, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, Page, PodIndex,
-    Record, Reservation, RunStart, Seat, SeatRecord, Summary, Tombstone, VERSION,
+    Addr, Bits, ClusterName, Leader, Meta, NetworkName, Owner, OwnerRecord, Page, PodIndex, Record,
+    Reservation, RunStart, Seat, SeatRecord, Summary, Tombstone, VERSION,
 };
 
 use crate::store::Model;
@@ -177,7 +177,7 @@ impl Tree {
                 touched
                     .seats
                     .extend(before.iter().chain(&after).filter_map(|owned| owned.record.seat.clone()));
-                if matches!(owner.kind(), OwnerKind::Subject(_)) {
+                if owner.is_for_subject() {
                     touched.seats.extend(Seat::NUMBERS.map(|n| Seat { hold: owner.clone(), n }));
                     // An adoption puts another one in the place of a hold of the backup.
                     if let (Some(before), Some(after)) = (&before, &after)

@@ -523,7 +523,7 @@ impl Planner<'_> {
 
     /// True if it is a hold for a pod that a container uses.
     fn is_seated(&self, owner: &Owner) -> Result<bool, Vec<Bytes>> {
-        if !matches!(owner.kind(), OwnerKind::Subject(_)) {
+        if !owner.is_for_subject() {
             return Ok(false);
         }
         let seats = self.keys.seats_of(owner);

@@ -7,7 +7,6 @@ use super::change::{Change, Commit, Step};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Key, Keys};
 use crate::line::Line;
-use crate::pool::OwnerKind;
 use crate::snapshot::Snapshot;
 use crate::txn::{Compare, Op, Txn};
 
@@ -69,7 +68,7 @@ pub fn is_shared(keys: &Keys, key: &[u8]) -> bool {
 /// True if it is the record of a hold for a pod's name.
 #[must_use]
 pub fn is_of_hold(key: &Key) -> bool {
-    matches!(key, Key::Owner(owner) if matches!(owner.kind(), OwnerKind::Subject(_)))
+    matches!(key, Key::Owner(owner) if owner.is_for_subject())
 }
 
 #[cfg(test)]

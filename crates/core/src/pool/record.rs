@@ -140,6 +140,12 @@ impl Owner {
         }
     }
 
+    /// True if this is the hold for the pods of a name.
+    #[must_use]
+    pub fn is_for_subject(&self) -> bool {
+        matches!(self.kind(), OwnerKind::Subject(_))
+    }
+
     /// The cluster's name as keys and people write it: `-` for none.
     #[must_use]
     pub fn cluster_or_dash(&self) -> &str {

@@ -205,7 +205,7 @@ pub(super) async fn holder<K: Kv>(
     let read = context.session.read(std::slice::from_ref(&key), &mut seen).await;
     read.map_err(CliError::store(format!("look up {address}")))?;
     let owner = seen.record::<Reservation>(&key).ok().flatten().map(|reservation| reservation.owner);
-    Ok(owner.filter(|owner| matches!(owner.kind(), OwnerKind::Subject(_))))
+    Ok(owner.filter(|owner| owner.is_for_subject()))
 }
 
 /// Ends a hold for a pod. If a container uses it, the container has the addresses itself from now on. Returns true if
