@@ -3,7 +3,7 @@
 //! among others that queue in the same range. No invariant is broken, the next ADD is served at once, and the runtime's
 //! next calls give everything back.
 //!
-//! `metes pool` is killed at each request too: a change is made, or it is not.
+//! `metes pool` and `metes hold` are killed at each request too: a change is made, or it is not.
 //!
 //! Runs that note the points they pass tell which ones there are. `KILL_CASES=<words>` plays only the cases whose names
 //! contain the words.
@@ -73,6 +73,10 @@ enum Setting {
     Contended,
     /// The address of the subject's container cools when it is free.
     Cooling,
+    /// Its address outlives its pod. An earlier pod of the name has had it, on another node.
+    Sticky,
+    /// And on this node, which has left a hint.
+    StickyHinted,
     /// The answer to its commit is lost.
     Unanswered,
     /// And then etcd cannot be reached.
@@ -84,6 +88,7 @@ impl Setting {
     fn plan(self, subject: Subject) -> Vec<&'static str> {
         match (self, subject) {
             (Setting::Alone | Setting::Hinted | Setting::Contended | Setting::Cooling, _) => vec![],
+            (Setting::Sticky | Setting::StickyHinted, _) => vec![],
             // Answered, and so done for sure: what may be done or not leads one way or another.
             (Setting::Unanswered, Subject::Add) => vec!["commit#1.answered=error:unknown"],
             (Setting::Unanswered, _) => vec!["free#1.answered=error:unknown"],
@@ -93,21 +98,28 @@ impl Setting {
             (Setting::CutOff, _) => vec!["read#1.before=error:unreachable"],
         }
     }
+
+    fn is_sticky(self) -> bool {
+        matches!(self, Setting::Sticky | Setting::StickyHinted)
+    }
 }
 
 /// All settings that are played, each with the least number of its cases: a little below the real one, which is some
 /// 1,000 in all. A pair that is missing cannot happen: a pass that only looks stands in no queue.
-const SETTINGS: [(Subject, Setting, usize); 18] = [
+const SETTINGS: [(Subject, Setting, usize); 21] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Hinted, 27),
     (Subject::Add, Setting::Contended, 55),
     (Subject::Add, Setting::Unanswered, 35),
     (Subject::Add, Setting::CutOff, 10),
+    (Subject::Add, Setting::Sticky, 50),
+    (Subject::Add, Setting::StickyHinted, 27),
     (Subject::Del, Setting::Alone, 36),
     (Subject::Del, Setting::Contended, 42),
     (Subject::Del, Setting::Unanswered, 30),
     (Subject::Del, Setting::CutOff, 9),
     (Subject::Del, Setting::Cooling, 45),
+    (Subject::Del, Setting::Sticky, 36),
     (Subject::Gc, Setting::Alone, 42),
     (Subject::Gc, Setting::Contended, 90),
     (Subject::Gc, Setting::Unanswered, 9),
@@ -119,13 +131,16 @@ const SETTINGS: [(Subject, Setting, usize); 18] = [
 ];
 
 /// The steps that must be among the points, or the settings are not what they say.
-const LANDMARKS: [(Subject, Setting, &[&str]); 15] = [
+const LANDMARKS: [(Subject, Setting, &[&str]); 18] = [
     (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::Hinted, &["commit-first", "mark", "print"]),
     (Subject::Add, Setting::Contended, &["grant", "read", "ticket", "watch", "mark", "print"]),
     (Subject::Add, Setting::Unanswered, &["revoke", "settle", "print"]),
     (Subject::Add, Setting::CutOff, &["spool"]),
+    (Subject::Add, Setting::Sticky, &["grant", "read", "commit", "mark", "print"]),
+    (Subject::Add, Setting::StickyHinted, &["commit-first", "mark", "print"]),
     (Subject::Del, Setting::Alone, &["grant", "read", "free"]),
+    (Subject::Del, Setting::Sticky, &["grant", "read", "free"]),
     (Subject::Del, Setting::Contended, &["grant", "read", "ticket", "watch"]),
     (Subject::Del, Setting::Unanswered, &["read"]),
     (Subject::Del, Setting::CutOff, &["spool"]),
@@ -355,6 +370,12 @@ impl Scene {
     /// "s" is the container of the subject, "y" is one that it must leave alone.
     fn prepare(&self) {
         match self.subject {
+            Subject::Add if self.setting.is_sticky() => {
+                let node = if self.setting == Setting::Sticky { &self.other } else { &self.world.node };
+                let earlier = node.add("earlier").pod(&self.world.namespace, "s", "uid-earlier");
+                assert_eq!(earlier.config(&self.config()).run().address(), FIRST);
+                node.del("earlier").config(&self.config()).run().silent();
+            }
             Subject::Add => {}
             Subject::Del => self.tell("s", &self.add_subject().run()),
             Subject::Gc => {
@@ -370,11 +391,19 @@ impl Scene {
     }
 
     fn add_subject(&self) -> Run {
+        let uid = format!("uid-s-{}", self.world.namespace);
+        self.world.attach_as("s", "s", &uid).config(&self.config())
+    }
+
+    fn config(&self) -> Value {
         let mut config = World::config();
         if self.setting == Setting::Cooling {
             config["ipam"]["cooldown"] = json!(COOLDOWN);
         }
-        self.world.attach_as("s", "s", &format!("uid-s-{}", self.world.namespace)).config(&config)
+        if self.setting.is_sticky() {
+            config["ipam"]["sticky"] = json!("pod");
+        }
+        config
     }
 
     /// An ADD of somebody else: of no pod, and of another network of CNI's, so that no GC and no pass is about it.
@@ -693,13 +722,24 @@ impl Scene {
         assert!(is_held != cools, "{FIRST} is held: {is_held}, it cools: {cools}");
     }
 
+    /// The address that outlives the subject's pod is held, by nobody else than the subject.
+    fn assert_stays(&self) {
+        let rows = self.other.list();
+        let holders: Vec<&Value> =
+            rows.iter().filter(|row| row["address"] == FIRST).map(|row| &row["container_id"]).collect();
+        assert!(holders.len() == 1 && (holders[0].is_null() || holders[0] == "s"), "{rows:?}");
+    }
+
     /// Every container that was told an address holds it and nothing else, and nobody else holds any. Nobody knows
     /// whether the `unsure` ones hold theirs.
     fn assert_ledger(&self, unsure: &[&str]) {
         let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let rows = self.other.list();
+        // A hold that no container uses.
+        let is_unused = |row: &&Value| self.setting.is_sticky() && row["container_id"].is_null();
+        let rows = rows.iter().filter(|row| !is_unused(row));
         let mut held: Vec<(String, String)> =
-            rows.iter().map(|row| (text(row, "container_id"), text(row, "address"))).collect();
+            rows.map(|row| (text(row, "container_id"), text(row, "address"))).collect();
         held.sort();
         let mut told = self.told.lock().expect("no case shares it").clone();
         for container in unsure {
@@ -723,6 +763,9 @@ impl Scene {
         self.assert_ledger(&["s"]);
         if case.setting == Setting::Cooling {
             self.assert_cools();
+        }
+        if case.setting.is_sticky() {
+            self.assert_stays();
         }
     }
 
@@ -844,6 +887,116 @@ fn a_change_of_pools_that_is_killed_is_made_or_not() {
         scene.cluster.assert_clean();
         let is_right = is_killed && is_whole && is_founded && is_done;
         (!is_right).then(|| format!("{:?} at {point}: {found:?}: {killed} {again}", change.1))
+    });
+    report(played);
+}
+
+/// A command about a hold for the pods of `db-0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HoldChange {
+    /// Made beforehand.
+    Made,
+    /// Made for the container that has the address.
+    OfContainer,
+    /// Ended, and no container uses it.
+    Ended,
+    /// Ended, and the container that uses it has the address itself.
+    HandedOver,
+}
+
+/// An operator and a pod on a prefix of their own.
+struct HoldScene {
+    cluster: Cluster,
+    node: Node,
+    list: PathBuf,
+}
+
+impl HoldScene {
+    fn new(trio: &Trio, change: HoldChange) -> Self {
+        let cluster = Cluster::on_trio(trio);
+        let node = cluster.node("n1");
+        let list = cluster.folder().join("passed");
+        let scene = Self { cluster, node, list };
+        let made = scene.node.cli(["hold", "10.70.0.99", "--network", "default", "--force", "--note", "x"]);
+        assert!(made.succeeded(), "{made}");
+        match change {
+            HoldChange::Made => {}
+            HoldChange::OfContainer => _ = scene.add("c1", false).ok(),
+            HoldChange::Ended => {
+                scene.add("c1", true).ok();
+                scene.node.del("c1").config(&scene.config(true)).run().silent();
+            }
+            HoldChange::HandedOver => _ = scene.add("c1", true).ok(),
+        }
+        scene
+    }
+
+    fn config(&self, is_sticky: bool) -> Value {
+        let mut config = World::config();
+        if is_sticky {
+            config["ipam"]["sticky"] = json!("pod");
+        }
+        config
+    }
+
+    fn add(&self, container: &str, is_sticky: bool) -> Outcome {
+        self.node.add(container).config(&self.config(is_sticky)).pod("prod", "db-0", container).run()
+    }
+
+    fn change(&self, change: HoldChange, plan: &str) -> Outcome {
+        let arguments: &[&str] = match change {
+            HoldChange::Made | HoldChange::OfContainer => {
+                &["hold", FIRST, "--network", "default", "--pod", "prod/db-0", "--interface", "eth0"]
+            }
+            HoldChange::Ended | HoldChange::HandedOver => {
+                &["hold", "--remove", FIRST, "--network", "default"]
+            }
+        };
+        let run = self.node.cli_run(arguments.iter().copied()).program(failing_metes());
+        run.env("METES_FAIL", plan).env("METES_FAIL_LIST", self.list.display().to_string()).run()
+    }
+
+    /// All that is stored of the hold, of its seat and of the container.
+    fn stored(&self) -> Vec<String> {
+        let store = self.cluster.store();
+        let mut keys = store.keys("v1/owner/");
+        keys.extend(store.keys("v1/seat/"));
+        keys.extend(store.keys("v1/net/default/ip/"));
+        keys
+    }
+}
+
+#[test]
+fn a_change_of_a_hold_that_is_killed_is_made_or_not() {
+    let _alone = support::alone();
+    let trio = Trio::start();
+    let mut cases = Vec::new();
+    for change in [HoldChange::Made, HoldChange::OfContainer, HoldChange::Ended, HoldChange::HandedOver] {
+        let scene = HoldScene::new(&trio, change);
+        let before = scene.stored();
+        let done = scene.change(change, "");
+        assert!(done.succeeded(), "{done}");
+        let after = scene.stored();
+        assert_ne!(before, after, "{change:?}");
+        scene.cluster.assert_clean();
+        cases.extend(
+            passed(&scene.list).into_iter().map(|point| (change, point, before.clone(), after.clone())),
+        );
+    }
+    assert!(cases.len() > 40, "only {} cases", cases.len());
+    let played = in_parallel(AT_ONCE, &cases, |(change, point, before, after)| {
+        let scene = HoldScene::new(&trio, *change);
+        let killed = scene.change(*change, &format!("{point}=kill"));
+        let found = scene.stored();
+        scene.cluster.assert_clean();
+        // A hold that was ended before the kill is not there any more.
+        let again = scene.change(*change, "");
+        let ends = matches!(change, HoldChange::Ended | HoldChange::HandedOver);
+        let is_again = again.succeeded() || ends && found == *after;
+        let is_whole = killed.status.signal() == Some(9) && [before, after].contains(&&found);
+        let is_done = is_again && scene.stored() == *after;
+        scene.cluster.assert_clean();
+        (!is_whole || !is_done).then(|| format!("{change:?} at {point}: {found:?}: {killed} {again}"))
     });
     report(played);
 }
