@@ -197,6 +197,13 @@ fn every_verb_works_with_the_documented_role() {
     let check = node.cli(["check"]);
     assert!(check.succeeded() && !check.stdout.contains("not known"), "it may ask for the version: {check}");
     assert!(node.cli(["release", "--container", "c2", "--yes"]).succeeded());
+    let mut sticky = config();
+    sticky["ipam"]["sticky"] = json!("pod");
+    let kept = node.add("kept").config(&sticky).pod("ns", "db-0", "u1").run().addresses();
+    node.del("kept").config(&sticky).run().silent();
+    assert_eq!(node.add("again").config(&sticky).pod("ns", "db-0", "u2").run().addresses(), kept);
+    node.del("again").config(&sticky).run().silent();
+    assert!(node.cli(["hold", "--remove", kept[0].split('/').next().expect("an address")]).succeeded());
 
     world.orphan("gone");
     world.pass(["--grace", "1h"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));

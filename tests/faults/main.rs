@@ -6,5 +6,6 @@ mod faults;
 mod fence;
 mod lead;
 mod quorum;
+mod sticky;
 mod stores;
 mod unreachable;

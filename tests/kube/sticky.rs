@@ -132,3 +132,29 @@ fn many_holds_that_end_at_once_stop_no_orphan_and_short_ones_have_a_brake() {
     world.pass(["--grace", "0s", "--force"]).ok().freed(json!({"unused": HOLDS}));
     world.cluster.assert_clean();
 }
+
+/// The API answers with an empty list. A hold that is used stays, and for one that is due the name is asked for.
+#[test]
+fn an_api_that_lists_no_pod_ends_no_hold_of_one() {
+    let world = World::new();
+    let config = sticky("1s");
+    let [used, unused] = ["db-0", "db-1"].map(|name| {
+        let pod = world.api.pod(&world.namespace, name).phase("Running").create();
+        add(&world, name, (name, pod.uid()), &config).address();
+        pod
+    });
+    del(&world, unused.name(), &config);
+    let proxy = world.proxy();
+    proxy.rule(Rule::get("/api/v1/pods").edit(|list| list["items"] = json!([])));
+    world.reconciler(&proxy).args(AT_ONCE).pass();
+    let path = format!("/api/v1/namespaces/{}/pods/db-1", world.namespace);
+    let pass = wait_for("the name to be asked for", END_MAX, || {
+        let pass = world.reconciler(&proxy).args(AT_ONCE).pass();
+        if proxy.asked_for("GET", &path).is_empty() { Err(pass.outcome.to_string()) } else { Ok(pass) }
+    });
+    assert_eq!(pass.report["freed"], json!({}), "{}", pass.outcome);
+    assert_eq!(world.node.list().len(), 2);
+    assert_eq!(add(&world, "db-1", ("db-1", unused.uid()), &config).address(), "10.70.0.2");
+    drop(used);
+    world.cluster.assert_clean();
+}
