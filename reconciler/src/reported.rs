@@ -4,13 +4,14 @@
 //! which of them are of metes. A pod that is being deleted, or whose sandbox is missing, reports what may not be true
 //! any more. A report that cannot be understood is left out: `adopt` asks a person about it, a pass goes on.
 
+use metes_config::selection::full_name;
 use metes_core::keys::NetworkAddress;
 use metes_core::pool::{Addr, NetworkName};
 
 use crate::api::Pod;
 use crate::held::HeldAddresses;
 use crate::nad::{Definition, Definitions};
-use crate::running::{Interface, full_name};
+use crate::running::Interface;
 
 /// At most so many addresses are kept. Finished pods are among them, until they are told apart: Kubernetes deletes the
 /// oldest above 12,500.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use metes_config::selection::{Selection, full_name, selections};
 use metes_core::pool::{InvalidName, record};
 use serde::{Deserialize, Deserializer};
 
@@ -30,15 +31,6 @@ pub struct Running {
     pub(crate) default_network: Option<String>,
     /// True if its kubelet reports that its sandbox is missing or is being made again.
     pub(crate) lacks_sandbox: bool,
-}
-
-/// A network that a pod asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Selection {
-    /// As `namespace/name`.
-    pub network: String,
-    /// The name of the interface, if the pod asked for one.
-    pub(crate) interface: Option<String>,
 }
 
 /// One interface of a pod.
@@ -188,11 +180,6 @@ impl Running {
     }
 }
 
-/// The full name of a network, for a name that is used in a namespace.
-pub(crate) fn full_name(namespace: &str, network: &str) -> String {
-    if network.contains('/') { network.to_owned() } else { format!("{namespace}/{network}") }
-}
-
 impl PodObject {
     fn into_running(mut self) -> Running {
         let network_status = self.metadata.annotations.network_status.take();
@@ -221,31 +208,6 @@ impl PodObject {
             pod: self.metadata.into_pod(),
         }
     }
-}
-
-/// The networks in the annotation by which a pod asks for them: JSON, or names separated by commas.
-fn selections(namespace: &str, text: &str) -> Vec<Selection> {
-    #[derive(Deserialize)]
-    struct Element {
-        name: String,
-        namespace: Option<String>,
-        interface: Option<String>,
-    }
-    let named = |interface: Option<&str>| interface.filter(|name| !name.is_empty()).map(str::to_owned);
-    if let Ok(elements) = serde_json::from_str::<Vec<Element>>(text) {
-        let selection = |one: Element| Selection {
-            network: full_name(one.namespace.as_deref().unwrap_or(namespace), &one.name),
-            interface: named(one.interface.as_deref()),
-        };
-        return elements.into_iter().map(selection).collect();
-    }
-    let selection = |part: &str| {
-        let (name, interface) =
-            part.split_once('@').map_or((part, None), |(name, interface)| (name, Some(interface)));
-        let network = full_name(namespace, name.trim());
-        (!name.trim().is_empty()).then(|| Selection { network, interface: named(interface.map(str::trim)) })
-    };
-    text.split(',').filter_map(selection).collect()
 }
 
 #[cfg(test)]

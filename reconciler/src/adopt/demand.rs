@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use metes_config::selection::Selection;
 use metes_core::plan::ask::Sticky;
 use metes_core::pool::{Addr, ClusterName, ContainerId, Held, InvalidName, NetworkName, Owner, Pod};
 
@@ -12,7 +13,7 @@ use super::report::{Adopted, AdoptionConflict, ConflictKind};
 use super::reserved::Reserved;
 use crate::assign::Made;
 use crate::nad::{Definition, Definitions, Network};
-use crate::running::{Interface, Running, Selection};
+use crate::running::{Interface, Running};
 
 /// The addresses that one interface uses and that are not reserved for it.
 pub(crate) struct Demand {

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use metes_config::selection::Selection;
 use metes_core::pool::{Addr, ClusterName, Held, InterfaceName, NetworkName, Owner, OwnerRecord, PodUid};
 
 use super::nads::Use;
 use super::pools::{Entry, Pool};
 use crate::api::Phase;
-use crate::running::{Interface, Running, Selection};
+use crate::running::{Interface, Running};
 
 /// The name that an entry gives to its pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
+use metes_config::selection::{Selection, full_name};
 use metes_core::keys::Scope;
 use metes_core::plan::ask::Sticky;
 use metes_core::pool::range::RangeSet;
@@ -18,7 +19,7 @@ use super::gathered::{Gathered, Group, Kept, Refused, Stale};
 use super::nads::{self, Ranges, Use};
 use super::pools::{self, BadOffset, Domain, Entry, Pool, Unclear};
 use crate::api::Phase;
-use crate::running::{Interface, Selection, full_name};
+use crate::running::Interface;
 
 /// The interface of an entry that names none and whose pod does not report it.
 const IFNAME: &str = "imported";
