@@ -309,6 +309,21 @@ ranges:
 ---
 pool: q
 ranges: [{range: 10.0.0.65-10.0.0.80/26, exclude: [10.0.0.64/28, 10.0.1.64/28]}]
+---
+kind: NetworkAttachmentDefinition
+metadata: {name: kept, namespace: x}
+spec:
+  config: |
+    {"type":"ptp", "capabilities":{"ips":true},
+      "ipam": {"type": "metes", "network_name": "k", "range": "10.7.0.0/24", "sticky": "pod"}}
+---
+kind: StatefulSet
+metadata: {name: db, namespace: x}
+spec: {template: {metadata: {annotations: {k8s.v1.cni.cncf.io/networks: kept}}}}
+---
+kind: Deployment
+metadata: {name: web, namespace: x}
+spec: {template: {metadata: {annotations: {k8s.v1.cni.cncf.io/networks: "a, kept@net7"}}}}
 "##;
 
 fn found(outcome: &Outcome) -> Vec<String> {
@@ -349,11 +364,12 @@ fn each_finding_has_its_place() {
         "89:3 error invalid-pool -",
         "92:1 warning ranges-differ pool q",
         "92:66 warning exclude-outside pool q",
+        "107:30 warning random-names Deployment x/web",
     ];
     let (found, mut left): (Vec<String>, Vec<&str>) = (found(&json), expected.to_vec());
     left.retain(|line| !found.iter().any(|one| one == line));
     assert!(left.is_empty() && found.len() == expected.len(), "{left:#?} are not in {found:#?}");
-    let counts = json!({"files": 1, "networks": 11, "ignored": 2, "host_files": 0, "pools": 2});
+    let counts = json!({"files": 1, "networks": 12, "ignored": 2, "host_files": 0, "pools": 2});
     assert_eq!(json.json()["counts"], counts);
 
     let table = validate(&host_file, &["-"], NETWORKS);
@@ -375,6 +391,8 @@ fn each_finding_has_its_place() {
         "`ipam.exclude[2]` excludes nothing: 10.6.0.0/30 is outside of 10.5.0.0/24",
         "`ipam.gateway` is the gateway of no range: fd00::1 is of the other address family",
         "`ranges[0].exclude[1]` excludes nothing: 10.0.1.64/28 is outside of 10.0.0.64/26\n  to do: correct `exclude`",
+        "pods of Deployment x/web have random names, and network x/kept keeps an address for each name after its pod\n  to \
+         do: use a StatefulSet",
         // One place, which is that in the file.
         "stdin:51:7: error not-json (x/d)\n  trailing comma\n",
         "stdin:89:3: error invalid-pool\n  ranges[0].gateway: 10.9.0.1 is outside of 10.0.1.0/24",
@@ -384,7 +402,7 @@ fn each_finding_has_its_place() {
     assert!(
         table
             .stderr
-            .contains("11 networks (2 without metes), 0 host files, 2 pools; 3 errors, 11 warnings, 4 notes"),
+            .contains("12 networks (2 without metes), 0 host files, 2 pools; 3 errors, 12 warnings, 4 notes"),
         "{table}"
     );
 

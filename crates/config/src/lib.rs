@@ -4,8 +4,8 @@
 //! 2. [`network`] reads `ipam`. Users already write it in three forms, which differ in their keys: those of
 //!    whereabouts, of host-local and of static.
 //! 3. [`command`] puts together the input of each verb.
-//! 4. [`nad`] finds metes in the configuration of a network, [`selection`] the networks of a pod, and [`validate`] the
-//!    mistakes of networks.
+//! 4. [`nad`] finds metes in the configuration of a network, [`selection`] and [`workload`] the networks of pods, and
+//!    [`validate`] the mistakes of networks.
 
 pub mod cni;
 pub mod command;
@@ -25,6 +25,7 @@ pub mod settings;
 mod statics;
 pub mod validate;
 mod whereabouts;
+pub mod workload;
 
 pub use command::StoreCommand;
 pub use network::{Config, Static};

@@ -12,6 +12,7 @@ use super::command::judge_add;
 use super::keys::{SLIP_EDITS, did_you_mean};
 use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
 use super::whereabouts::OF_NO_RANGE;
+use super::workload::Workload;
 use super::{Config, HostFile, IpamSettings, Settings};
 use crate::cni::{Code, Error, Json, Verb};
 use metes_core::pool::range::{EXCLUDES_NOTHING, is_on_link};
@@ -46,6 +47,8 @@ metes_core::named_enum! {
         RangesDiffer = "ranges-differ",
         /// One subnet of one link is in two networks, so each address can be given twice.
         SubnetTwice = "subnet-in-two-networks",
+        /// Pods with random names are in a network whose addresses outlive their pods.
+        RandomNames = "random-names",
         /// A host file cannot be used.
         HostFile = "invalid-host-file",
         /// The text of a pool is wrong.
@@ -77,7 +80,8 @@ impl IssueId {
             | Self::GatewayOutside
             | Self::ExcludeOutside
             | Self::RangesDiffer
-            | Self::SubnetTwice => Severity::Warning,
+            | Self::SubnetTwice
+            | Self::RandomNames => Severity::Warning,
             Self::NoConfiguration | Self::OfAnother | Self::NoEffect | Self::NoIpsCapability => {
                 Severity::Note
             }
@@ -103,6 +107,7 @@ impl IssueId {
             Self::SubnetTwice => {
                 "one subnet of one link is in two networks, so an address can be given twice"
             }
+            Self::RandomNames => "pods with random names are in a network whose addresses outlive their pods",
             Self::HostFile => "a host file cannot be used",
             Self::Pool => "the text of a pool is wrong",
         }
@@ -229,6 +234,8 @@ pub struct NetworkUse {
     pub ranges: Vec<Range>,
     /// The key that names the network in etcd.
     pub network_key: &'static str,
+    /// True if its addresses outlive their pods.
+    pub is_sticky: bool,
 }
 
 /// The configuration of a network.
@@ -355,7 +362,24 @@ fn judge_plugin(
             false => config.sets.iter().flat_map(|set| set.ranges().to_vec()).collect(),
         },
         network_key: "network_name",
+        is_sticky: config.sticky.is_some(),
     })
+}
+
+/// The workloads whose pods have random names in networks whose addresses outlive their pods, each with its index.
+#[must_use]
+pub fn random_names(workloads: &[Workload], uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let sticky = |workload: &Workload| uses.iter().find(|one| one.is_sticky && workload.asks_for(&one.label));
+    let issue = |(at, workload): (usize, &Workload)| {
+        let what = format!(
+            "pods of {} have random names, and network {} keeps an address for each name after its pod",
+            workload.label,
+            sticky(workload)?.label
+        );
+        let remedy = "use a StatefulSet, whose pods have fixed names, or a network without `sticky`";
+        Some((at, Issue::new(IssueId::RandomNames, &workload.key, what, remedy)))
+    };
+    workloads.iter().enumerate().filter_map(issue).collect()
 }
 
 /// Gateways that are in no subnet from which they can be reached. An ADD does not refuse them, as whereabouts and

@@ -10,8 +10,9 @@ use metes_config::cni::Json;
 use metes_config::nad::Nad;
 use metes_config::validate::{
     Issue, IssueId, JudgedNetwork, NetworkText, NetworkUse, Severity, compare, judge_host_file, judge_nad,
-    judge_network,
+    judge_network, random_names,
 };
+use metes_config::workload::Workload;
 
 /// One thing that is wrong, and where.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(super) struct Judgement {
     files: Vec<String>,
     /// The ranges of networks and pools, each with its place in a file.
     uses: Vec<(NetworkUse, FoundAt)>,
+    /// The objects whose pods have random names.
+    workloads: Vec<(Workload, FoundAt)>,
 }
 
 struct File<'t> {
@@ -79,7 +82,7 @@ impl<'t> File<'t> {
 impl Judgement {
     /// Networks are judged for nodes with this host file.
     pub(super) fn new(host: Option<HostFile>) -> Self {
-        Self { host, judged: Judged::default(), files: Vec::new(), uses: Vec::new() }
+        Self { host, judged: Judged::default(), files: Vec::new(), uses: Vec::new(), workloads: Vec::new() }
     }
 
     /// Something that cannot be read.
@@ -108,6 +111,11 @@ impl Judgement {
                 }
                 Subject::HostFile => self.host_file(&file, document),
                 Subject::Pool => {}
+                Subject::Workload(workload) => {
+                    let place = file.locator().key(document, &workload.key);
+                    let at = file.found(document, Some(workload.label.clone()), place);
+                    self.workloads.push((workload, at));
+                }
             }
         }
         self.pools(&file, &pools);
@@ -197,7 +205,9 @@ impl Judgement {
                     let key = "ranges".to_owned();
                     let at = file.found(document, Some(label.clone()), file.locator().key(document, &key));
                     let network_key = "network";
-                    self.uses.push((NetworkUse { label, key, link: None, ranges, network_key }, at));
+                    let of_pool =
+                        NetworkUse { label, key, link: None, ranges, network_key, is_sticky: false };
+                    self.uses.push((of_pool, at));
                 }
                 Err(PoolTextFault { what, place }) => {
                     let issue = Issue::new(IssueId::Pool, "", what, "correct it: docs/pools.md has the keys");
@@ -212,6 +222,11 @@ impl Judgement {
         let (uses, places): (Vec<NetworkUse>, Vec<FoundAt>) =
             std::mem::take(&mut self.uses).into_iter().unzip();
         for (at, issue) in compare(&uses) {
+            self.find(places[at].clone(), issue);
+        }
+        let (workloads, places): (Vec<Workload>, Vec<FoundAt>) =
+            std::mem::take(&mut self.workloads).into_iter().unzip();
+        for (at, issue) in random_names(&workloads, &uses) {
             self.find(places[at].clone(), issue);
         }
         let ValidateCounts { networks, host_files, pools, .. } = self.judged.counts;

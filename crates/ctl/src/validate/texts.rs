@@ -9,6 +9,7 @@ use metes_config::cni::Json;
 use metes_config::host;
 use metes_config::keys::{SLIP_EDITS, nearest};
 use metes_config::nad::Nad;
+use metes_config::workload::Workload;
 
 /// A text, taken apart.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) enum Subject {
     Ipam(String),
     HostFile,
     Pool,
+    /// An object whose pods have random names.
+    Workload(Workload),
 }
 
 pub(super) fn take_apart(text: &str) -> TakenApart {
@@ -87,6 +90,8 @@ fn see(value: &Value, path: &str, text: &str, subjects: &mut Vec<Subject>) {
     if let Some(kind) = value["kind"].as_str() {
         if let Some(nad) = Nad::of(value, path) {
             subjects.push(Subject::Nad(nad));
+        } else if let Some(workload) = Workload::of(value, path) {
+            subjects.push(Subject::Workload(workload));
         } else if kind.ends_with("List") {
             for (at, item) in value["items"].as_array().into_iter().flatten().enumerate() {
                 see(item, &format!("items[{at}]"), text, subjects);
