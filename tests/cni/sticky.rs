@@ -89,6 +89,22 @@ fn a_second_pod_of_the_name_waits_until_the_first_container_is_gone() {
 }
 
 #[test]
+fn a_retried_sandbox_gets_no_seat_that_another_container_has() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    add(&node, "c1", ("db-0", "u1"), &sticky()).address();
+    assert_eq!(add(&node, "c2", ("db-0", "u1"), &sticky()).address(), "10.0.0.1", "it takes over");
+    let seat = "v1/seat/test/@pod.prod/db-0/eth0/0";
+    let text = String::from_utf8(cluster.store().get(seat).expect("a seat")).expect("JSON");
+    cluster.store().put(seat, text.replace("\"c2\"", "\"c9\""));
+    let why = refused(&add(&node, "c3", ("db-0", "u1"), &sticky()), 102);
+    assert!(why.contains(seat) && why.contains("c2"), "{why}");
+    cluster.store().put(seat, text);
+    assert_eq!(add(&node, "c3", ("db-0", "u1"), &sticky()).address(), "10.0.0.1");
+    cluster.assert_clean();
+}
+
+#[test]
 fn of_many_first_pods_of_one_name_one_gets_the_address() {
     let cluster = Cluster::new();
     let nodes: Vec<Node> = (0..4).map(|i| cluster.node(&format!("n{i}"))).collect();

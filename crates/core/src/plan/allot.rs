@@ -342,7 +342,7 @@ impl Deciding<'_> {
         builder.unchanged(own.clone());
         builder.delete(own);
         if let Some(seat) = &older.record.seat {
-            sticky::put_seat(self.keys, seat, self.asked.ask, &mut builder);
+            sticky::take_over(self.keys, seat, &older.owner, self.asked.ask, &mut builder)?;
         }
         let addresses = self.asked.kept(older.record.addresses.clone());
         let mut record = self.asked.record(addresses).in_seat(older.record.seat.clone());
