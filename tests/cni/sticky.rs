@@ -58,6 +58,8 @@ fn a_pod_that_comes_back_has_its_address_on_any_node() {
         del(node, container, &sticky());
     }
     assert_eq!(holds(&one)[1], ["10.0.0.2", "db-0", "eth0", "-"]);
+    let usage = one.cli(["usage", "-o", "json"]).json();
+    assert_eq!((&usage[0]["held"], &usage[0]["unused"]), (&json!(3), &json!(2)), "{usage}");
     cluster.assert_clean();
 }
 

@@ -246,9 +246,9 @@ fn usage() {
     let table = a.cli(["usage"]);
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let lines: Vec<Vec<String>> = table.stdout.lines().map(cells).collect();
-    let header = ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "COOLING", "ASIDE", "FOR"];
-    assert_eq!(lines[0][..9], header, "{table}");
-    let small = ["small", "10.7.0.0/30", "asked", "for", "2", "2", "0", "0", "0"];
+    let header = ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "COOLING", "ASIDE", "UNUSED", "FOR"];
+    assert_eq!(lines[0][..10], header, "{table}");
+    let small = ["small", "10.7.0.0/30", "asked", "for", "2", "2", "0", "0", "0", "0"];
     assert!(lines.iter().any(|line| line.starts_with(&small.map(str::to_owned))), "{table}");
     cluster.assert_clean();
 }

@@ -3,6 +3,8 @@
 mod network;
 mod pod;
 
+pub(super) use pod::read_unused;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;

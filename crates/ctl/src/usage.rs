@@ -1,19 +1,20 @@
 //! `metes usage`.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use serde::Serialize;
 
+use super::hold::read_unused;
 use super::inventory::{Inventory, Row, holders};
 use super::output::{ListFormat, ListOutput};
 use super::overview::{KeySpan, Overview, between, merged};
 use super::table::{CellForm, Column, Listed, many, or_dash};
 use super::{CliError, Context, Terminal};
-use metes_core::keys::Keys;
-use metes_core::pool::{Addr, KnownRange, KnownState, NetworkName, PoolName, Range, RangeCounts, Standing};
+use metes_core::keys::{Keys, NetworkAddress};
+use metes_core::pool::{Addr, KnownRange, KnownState, NetworkName, PoolName, Range, Standing};
 use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk_between;
@@ -38,6 +39,8 @@ pub(super) async fn usage<K: Kv>(
 struct Counted<'k> {
     keys: &'k Keys,
     overview: Overview,
+    /// The addresses that stay with pods and that no container uses.
+    unused: BTreeSet<NetworkAddress>,
     /// All networks of which anything is stored.
     networks: Vec<NetworkName>,
     /// The number of keys in each span. Before etcd has counted them, the spans that were asked for, each with 0.
@@ -52,7 +55,8 @@ async fn read<'k, K: Kv>(context: &Context<'k, K>) -> Result<Counted<'k>, Failur
     let overview = context.overview().await?;
     let networks = context.networks_beside(&overview).await?;
     let counts = RefCell::default();
-    let mut counted = Counted { keys, overview, networks, counts, left: Inventory::default() };
+    let unused = read_unused(context).await?;
+    let mut counted = Counted { keys, overview, unused, networks, counts, left: Inventory::default() };
     // This tells which counts are needed.
     usages(&counted);
     let spans: Vec<KeySpan> = counted.counts.take().into_keys().collect();
@@ -79,25 +83,39 @@ impl Counted<'_> {
         *self.counts.borrow_mut().entry(span).or_default()
     }
 
-    /// The numbers of held addresses, and of those that are set aside, from the first to the last one.
-    fn held(&self, network: &NetworkName, first: Addr, last: Addr) -> (usize, usize) {
-        let aside = self.overview.aside.range((network.clone(), first)..=(network.clone(), last)).count();
-        (self.count(self.held_keys(network, first, last)), aside)
+    /// The numbers of held addresses, from the first to the last one.
+    fn held(&self, network: &NetworkName, first: Addr, last: Addr) -> HeldCounts {
+        let among = |addresses: &BTreeSet<NetworkAddress>| {
+            addresses.range((network.clone(), first)..=(network.clone(), last)).count()
+        };
+        HeldCounts {
+            held: self.count(self.held_keys(network, first, last)),
+            set_aside: among(&self.overview.aside),
+            unused: among(&self.unused),
+        }
     }
 
-    /// The number of held and free addresses of a range.
-    fn of_range(&self, range: &Range) -> RangeCounts {
+    /// The number of free and of cooling addresses of a range.
+    fn free(&self, range: &Range) -> (u128, usize) {
         let (keys, network) = (self.keys, range.network());
-        let (held, set_aside) = self.held(network, range.first(), range.last());
         let (mut taken, mut cooling) = (0, 0);
         for span in range.spans() {
-            taken += self.held(network, span.first, span.last).0;
+            taken += self.held(network, span.first, span.last).held;
             let cooling_keys = between(keys.cooling(network, span.first), keys.cooling(network, span.last));
             cooling += self.count(cooling_keys);
         }
-        let free = range.size().saturating_sub((taken + cooling) as u128);
-        RangeCounts { size: range.size(), held, set_aside, cooling, free }
+        (range.size().saturating_sub((taken + cooling) as u128), cooling)
     }
+}
+
+/// Numbers of held addresses.
+#[derive(Clone, Copy)]
+struct HeldCounts {
+    held: usize,
+    /// Those that are set aside.
+    set_aside: usize,
+    /// Those that stay with pods and that no container uses.
+    unused: usize,
 }
 
 #[derive(Serialize)]
@@ -121,6 +139,8 @@ struct RangeUsage<'a> {
     cooling: usize,
     /// The number of held ones that are set aside.
     set_aside: usize,
+    /// The number of held ones that stay with pods and that no container uses.
+    unused: usize,
     /// The CNI networks that ask for it, with their clusters.
     asked_by: Vec<String>,
     /// When one of them last did.
@@ -167,6 +187,7 @@ fn usages<'a>(counted: &'a Counted<'_>) -> Vec<RangeUsage<'a>> {
             let mut asked_by: Vec<String> = asked.iter().map(|seen| seen.asked_by()).collect();
             asked_by.sort();
             asked_by.dedup();
+            let (free, cooling) = counted.free(range);
             usages.push(RangeUsage {
                 range: Some(text.clone()),
                 pool: *pool,
@@ -174,50 +195,53 @@ fn usages<'a>(counted: &'a Counted<'_>) -> Vec<RangeUsage<'a>> {
                 asked_by,
                 asked_at: asked.iter().map(|seen| seen.asked.asked_at.as_str()).max(),
                 left: left.collect(),
-                ..RangeUsage::counted((*network).clone(), counted.of_range(range))
+                size: Some(range.size()),
+                free: Some(free),
+                cooling,
+                ..RangeUsage::of((*network).clone(), counted.held(network, range.first(), range.last()))
             });
         }
     }
-    for (network, held, set_aside) in outside(counted, &of_networks) {
-        let counts = RangeCounts { held, set_aside, ..RangeCounts::default() };
+    for (network, held) in outside(counted, &of_networks) {
         let at = usages.partition_point(|usage| usage.network <= *network);
-        let outside = RangeUsage::counted(network.clone(), counts);
-        usages.insert(at, RangeUsage { size: None, free: None, ..outside });
+        usages.insert(at, RangeUsage::of(network.clone(), held));
     }
     usages
 }
 
-/// The number of addresses of each network that lie in no known range, and the number of these that are set aside.
+/// The numbers of addresses of each network that lie in no known range.
 fn outside<'a>(
     counted: &'a Counted<'_>,
     of_networks: &BTreeMap<&NetworkName, Vec<&KnownRange<'_>>>,
-) -> Vec<(&'a NetworkName, usize, usize)> {
+) -> Vec<(&'a NetworkName, HeldCounts)> {
     let outside = counted.networks.iter().map(|network| {
         let known = of_networks.get(network).map_or(&[][..], Vec::as_slice);
-        let (mut held, mut set_aside) = counted.held(network, Addr(0), Addr(u128::MAX));
+        let mut outside = counted.held(network, Addr(0), Addr(u128::MAX));
         for (first, last) in merged(known.iter().map(|known| &known.range)) {
-            let (inside, aside) = counted.held(network, first, last);
-            held = held.saturating_sub(inside);
-            set_aside = set_aside.saturating_sub(aside);
+            let inside = counted.held(network, first, last);
+            outside.held = outside.held.saturating_sub(inside.held);
+            outside.set_aside = outside.set_aside.saturating_sub(inside.set_aside);
+            outside.unused = outside.unused.saturating_sub(inside.unused);
         }
-        (network, held, set_aside)
+        (network, outside)
     });
-    outside.filter(|(_, held, _)| *held > 0).collect()
+    outside.filter(|(_, counts)| counts.held > 0).collect()
 }
 
 impl RangeUsage<'_> {
-    fn counted(network: NetworkName, counts: RangeCounts) -> Self {
-        let RangeCounts { size, held, set_aside, cooling, free } = counts;
+    /// Held addresses of no range.
+    fn of(network: NetworkName, HeldCounts { held, set_aside, unused }: HeldCounts) -> Self {
         Self {
             network,
             range: None,
             pool: None,
             state: None,
-            size: Some(size),
+            size: None,
             held,
-            free: Some(free),
-            cooling,
+            free: None,
+            cooling: 0,
             set_aside,
+            unused,
             asked_by: Vec::new(),
             asked_at: None,
             left: Vec::new(),
@@ -225,7 +249,7 @@ impl RangeUsage<'_> {
     }
 }
 
-pub(super) const COLUMNS: [Column; 10] = [
+pub(super) const COLUMNS: [Column; 11] = [
     ("NETWORK", CellForm::Text),
     ("RANGE", CellForm::Whole),
     ("STATE", CellForm::Whole),
@@ -234,6 +258,7 @@ pub(super) const COLUMNS: [Column; 10] = [
     ("FREE", CellForm::Whole),
     ("COOLING", CellForm::Whole),
     ("ASIDE", CellForm::Whole),
+    ("UNUSED", CellForm::Whole),
     ("FOR", CellForm::Text),
     ("LAST ASKED", CellForm::Whole),
 ];
@@ -251,6 +276,7 @@ impl Listed for RangeUsage<'_> {
             number(self.free),
             self.cooling.to_string(),
             self.set_aside.to_string(),
+            self.unused.to_string(),
             self.pool.map_or_else(|| or_dash(Some(&asked_by)), |pool| format!("pool {pool}")),
             or_dash(self.asked_at),
         ]
@@ -311,7 +337,8 @@ mod tests {
         let held: Vec<_> = left.rows.iter().filter_map(key).collect();
         let mut overview = Overview::default();
         overview.inventory.asked = asked;
-        let counted = Counted { keys: &KEYS, overview, networks, counts: RefCell::default(), left };
+        let (unused, counts) = Default::default();
+        let counted = Counted { keys: &KEYS, overview, unused, networks, counts, left };
         usages(&counted);
         let mut counts = counted.counts.borrow_mut();
         for ((start, end), count) in &mut *counts {
@@ -352,7 +379,7 @@ mod tests {
             serde_json::json!({
                 "network": "six", "range": "fd00::/64", "pool": null, "state": "asked",
                 "size": "18446744073709551614", "held": 0, "free": "18446744073709551614", "cooling": 0,
-                "set_aside": 0, "asked_by": ["net"], "asked_at": "2026-01-02T03:04:05Z", "left": [],
+                "set_aside": 0, "unused": 0, "asked_by": ["net"], "asked_at": "2026-01-02T03:04:05Z", "left": [],
             })
         );
     }

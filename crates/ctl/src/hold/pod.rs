@@ -1,6 +1,6 @@
 //! Holds for pods: made beforehand or for a running pod, listed, and ended or handed over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -278,18 +278,8 @@ pub(super) async fn read_holds<K: Kv>(
 ) -> Result<Vec<HoldRow>, CliError> {
     let (session, keys) = (context.session, context.session.keys);
     let doing = || CliError::store("list the addresses that stay with pods");
-    let mut holds: BTreeMap<Owner, Entry> = BTreeMap::new();
-    for cluster in context.clusters().await.map_err(doing())? {
-        let Ok(cluster) = cluster.parse::<ClusterName>() else { continue };
-        let see = |seen: &mut Vec<(Owner, Entry)>, entry: Entry| {
-            if let Ok(Key::Owner(owner)) = keys.parse(&entry.key) {
-                seen.push((owner, entry));
-            }
-        };
-        holds.extend(walk(session, &keys.pod_holds(&cluster), Vec::new, see).await.map_err(doing())?.0);
-    }
     let mut records = Vec::new();
-    for (owner, entry) in holds {
+    for (owner, entry) in read_records(context).await.map_err(doing())? {
         match OwnerRecord::decode(&entry.value) {
             Ok(record) => records.push((owner, record)),
             Err(why) => {
@@ -336,6 +326,35 @@ pub(super) async fn read_holds<K: Kv>(
         }
     }
     Ok(rows)
+}
+
+/// The addresses that stay with pods and that no container uses. A hold that does not decode has none.
+pub(crate) async fn read_unused<K: Kv>(
+    context: &Context<'_, K>,
+) -> Result<BTreeSet<NetworkAddress>, Failure> {
+    let (records, seats) = (read_records(context).await?, read_seats(context).await?);
+    let unused = records.iter().filter(|(hold, _)| !seats.contains_key(hold));
+    let unused = unused.filter_map(|(_, entry)| OwnerRecord::decode(&entry.value).ok());
+    let addresses = |record: OwnerRecord| -> Vec<NetworkAddress> {
+        record.reserved().map(|(network, address)| (network.clone(), address)).collect()
+    };
+    Ok(unused.flat_map(addresses).collect())
+}
+
+/// The records of all holds for pods, as they are stored.
+async fn read_records<K: Kv>(context: &Context<'_, K>) -> Result<BTreeMap<Owner, Entry>, Failure> {
+    let (session, keys) = (context.session, context.session.keys);
+    let mut holds = BTreeMap::new();
+    for cluster in context.clusters().await? {
+        let Ok(cluster) = cluster.parse::<ClusterName>() else { continue };
+        let see = |seen: &mut Vec<(Owner, Entry)>, entry: Entry| {
+            if let Ok(Key::Owner(owner)) = keys.parse(&entry.key) {
+                seen.push((owner, entry));
+            }
+        };
+        holds.extend(walk(session, &keys.pod_holds(&cluster), Vec::new, see).await?.0);
+    }
+    Ok(holds)
 }
 
 /// The user of each hold that a container uses.
