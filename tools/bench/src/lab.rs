@@ -172,7 +172,7 @@ pub(crate) fn of_pod(run: Run, id: &str) -> Run {
 }
 
 /// A UID's 36 characters, different for each container.
-fn uid(id: &str) -> String {
+pub(crate) fn uid(id: &str) -> String {
     let tail: String = id.chars().filter(char::is_ascii_alphanumeric).collect();
     format!("{tail:0>36}").chars().rev().take(36).collect::<String>().chars().rev().collect()
 }

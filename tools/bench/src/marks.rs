@@ -64,6 +64,15 @@ fn rules() -> Vec<Rule> {
         50,
         1.45,
     ));
+    let join = ("join", "add-alone");
+    rules.push(ratio(
+        Section::Single,
+        "ADD p50 of a pod that comes back / of a node that adds alone",
+        join,
+        50,
+        1.05,
+    ));
+    rules.push(ratio(Section::Single, "DEL p50 of such a pod / of another", ("leave", "del"), 50, 1.0));
     rules.push(failures(Section::Single, "failures of single processes"));
     for (name, what, limit) in [
         ("add-16", "ADDs over 16 networks", 1.6),
@@ -72,6 +81,7 @@ fn rules() -> Vec<Rule> {
         ("del-1", "DELs over one network", 3.0),
         ("mixed-16", "ADDs and DELs over 16 networks", 2.0),
         ("mixed-1", "ADDs and DELs over one network", 3.0),
+        ("join-1", "pods that come back on other nodes, over one network", 1.5),
     ] {
         rules.extend(storm(Section::Storms, name, what, limit));
     }

@@ -3,11 +3,11 @@
 
 use serde_json::{Value, json};
 
-use crate::lab::{Floor, Lab, Wire, of_pod, plain_network};
+use crate::lab::{Floor, Lab, Wire, of_pod, plain_network, uid};
 use crate::options::{Options, Section};
 use crate::results::Results;
 use crate::samples::Sample;
-use support::Node;
+use support::{Node, Run};
 
 /// Rounds that are not counted: they fill caches, map the binaries' pages and write etcd's first keys.
 pub(crate) const ROUNDS_WARM_UP: usize = 10;
@@ -43,6 +43,8 @@ struct Single {
     verbs: Verbs,
     add_alone: Sample,
     first_add: Sample,
+    join: Sample,
+    leave: Sample,
     status: Sample,
     host_local_add: Sample,
     host_local_del: Sample,
@@ -68,7 +70,7 @@ pub(crate) struct Verbs {
 impl Single {
     /// Runs every kind once, in an order that moves with every round; a CHECK and a DEL always follow their ADD.
     fn round(&mut self, lab: &Lab, config: &Value, round: usize) {
-        const TURNS: usize = 7;
+        const TURNS: usize = 8;
         let id = format!("round-{round}");
         for turn in 0..TURNS {
             match (round + turn) % TURNS {
@@ -76,12 +78,13 @@ impl Single {
                 1 => self.verbs.round(lab.node(), &id, config),
                 2 => self.first(lab, &id, config),
                 3 => self.alone(lab, &id),
-                4 => {
+                4 => self.join(lab, &id),
+                5 => {
                     let mut with_status = config.clone();
                     with_status["cniVersion"] = json!("1.1.0");
                     self.status.take(&lab.node().status().config(&with_status).run());
                 }
-                5 => {
+                6 => {
                     self.host_local_add.take(&lab.host_local("ADD", &id).run());
                     self.host_local_del.take(&lab.host_local("DEL", &id).run());
                 }
@@ -108,6 +111,16 @@ impl Single {
         self.add_alone.take(&of_pod(lab.nodes[1].add(&id), &id).config(&plain_network("alone")).run());
     }
 
+    /// A pod that comes back to its node, with the address that has outlived it, and its DEL.
+    fn join(&mut self, lab: &Lab, id: &str) {
+        let (node, id) = (&lab.nodes[2], format!("join-{id}"));
+        let mut config = plain_network("kept");
+        config["ipam"]["sticky"] = json!("pod");
+        let of_pod = |run: Run| run.pod("bench", "db-0", &uid(&id)).config(&config);
+        self.join.take(&of_pod(node.add(&id)).run());
+        self.leave.take(&of_pod(node.del(&id)).run());
+    }
+
     fn report(self, lab: &Lab, results: &mut Results) {
         self.floors.report(Section::Single, results);
         self.verbs.report(Section::Single, results);
@@ -117,6 +130,8 @@ impl Single {
         };
         add("add-alone", "ADD of a node that adds alone", self.add_alone);
         add("first-add", "ADD of a quiet node", self.first_add);
+        add("join", "ADD of a pod that comes back", self.join);
+        add("leave", "DEL of such a pod", self.leave);
         add("host-local-add", "host-local ADD", self.host_local_add);
         add("host-local-del", "host-local DEL", self.host_local_del);
         if let Some(peer) = &lab.peer {

@@ -1,12 +1,13 @@
 //! Thousands of processes, 128 at a time, as when a cluster starts again. Each storm stands between two storms of the
 //! floor.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Instant;
 
 use etcd_client::GetOptions;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::lab::{Floor, Lab, NODES, Wire, of_pod, plain_network};
 use crate::options::{Options, Section};
@@ -33,6 +34,15 @@ pub(crate) fn measure(options: &Options, results: &mut Results) {
     weather.storm(results, "del-1", "DELs over one network", || one.del());
     let mut double = Load::one_network(&lab, "double");
     weather.storm(results, "add-1-double", "ADDs over one network", || double.add(2 * count));
+    let moved = Cell::new(0);
+    let mut kept = Load::kept(&lab, "kept", &moved);
+    weather.storm(results, "first-1", "first pods of their names over one network", || kept.add(count));
+    kept.del();
+    weather.storm(results, "join-1-hinted", "pods that come back to their nodes", || kept.again());
+    kept.del();
+    moved.set(1);
+    weather.storm(results, "join-1", "pods that come back on other nodes", || kept.again());
+    kept.del();
     if let Some(peer) = &lab.peer {
         let mut load = Load::of_peer(&lab);
         let over = match peer.networks() {
@@ -184,6 +194,21 @@ impl<'a> Load<'a> {
         Self::new(name, networks, runner, held)
     }
 
+    /// Pods whose addresses in one network outlive them, each on a node that is `moved` further than its first one.
+    fn kept(lab: &'a Lab, name: &str, moved: &'a Cell<usize>) -> Self {
+        let mut config = plain_network(name);
+        config["ipam"]["sticky"] = json!("pod");
+        let runner = move |verb, number: usize, id: &str| {
+            let node = Self::node(lab, number + moved.get());
+            let run = match verb {
+                Verb::Add => node.add(id),
+                Verb::Del => node.del(id),
+            };
+            of_pod(run, id).config(&config)
+        };
+        Self::new(name, 1, runner, move || Some(revisions(lab.cluster.store(), "v1/seat/")))
+    }
+
     /// The other plugin's networks are what its configurations say.
     fn of_peer(lab: &'a Lab) -> Self {
         let peer = lab.peer.as_ref().expect("there is a peer");
@@ -217,6 +242,12 @@ impl<'a> Load<'a> {
     /// This many attachments that hold nothing yet.
     pub(crate) fn add(&mut self, count: usize) -> Blown {
         let jobs = self.fresh(count).map(|number| (Verb::Add, number)).collect();
+        self.blow(jobs)
+    }
+
+    /// All that have held something.
+    fn again(&mut self) -> Blown {
+        let jobs = (0..self.next).map(|number| (Verb::Add, number)).collect();
         self.blow(jobs)
     }
 
