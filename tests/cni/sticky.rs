@@ -1,5 +1,7 @@
 //! Addresses that outlive a pod: a hold for the pod's name, and a seat for the container that uses it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use support::{Cluster, Node, Outcome, in_parallel, network};
@@ -87,6 +89,23 @@ fn a_second_pod_of_the_name_waits_until_the_first_container_is_gone() {
     assert_eq!(add(&other, "c2", ("db-0", "u2"), &sticky()).address(), "10.0.0.1");
     // The first pod's runtime comes back, and asks once more for what it had.
     refused(&add(&one, "c4", ("db-0", "u1"), &sticky()), 11);
+    cluster.assert_clean();
+}
+
+/// The bytes of each record are held by `record::golden_records`.
+#[test]
+fn an_add_without_it_stores_no_key_and_no_field_of_it() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let plain = network(json!({"range": "10.0.0.0/29"}));
+    add(&node, "c1", ("db-0", "u1"), &plain).address();
+    let stored = cluster.store().entries("v1/");
+    let kinds: BTreeSet<&str> = stored.iter().filter_map(|(key, _)| key.split('/').nth(1)).collect();
+    assert_eq!(kinds, ["asked", "fence", "meta", "net", "node", "owner", "pod"].into());
+    for (key, value) in stored {
+        let text = String::from_utf8_lossy(&value);
+        assert!(!key.contains("/@") && !text.contains("seat") && !text.contains("hold"), "{key}: {text}");
+    }
     cluster.assert_clean();
 }
 
