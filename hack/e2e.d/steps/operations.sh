@@ -64,19 +64,22 @@ serials() {
 
 all_serials_differ() { [ -z "$(comm -12 <(sort <<<"$1") <(serials | sort))" ]; }
 
-# The snapshot knows pods that are gone, and not those that came after them.
+# The snapshot knows pods that are gone, and not those that came after them. All databases are younger than it.
 step_restore() {
-    local old before storage
+    local old before uids
+    start_databases
     from_install_doc "kubectl -n metes create job snapshot --from=cronjob/metes-etcd-snapshot"
     # shellcheck disable=SC2016
     on alpha bash -c 'cat $(ls /var/lib/metes-etcd-snapshots/etcd-*.db | tail -n 1)' >"$WORK/snapshot"
-    mapfile -t old < <(where alpha | cut -d ' ' -f 2)
+    mapfile -t old < <(where alpha | cut -d ' ' -f 2 | grep -v /db-)
     kubectl -n work delete pod "${old[@]#*/}" --wait=false >>"$LOG/kubectl"
     kubectl -n work scale deployment web --replicas=18
-    give_networks
+    uids=$(database_uids)
+    kubectl -n work rollout restart statefulset db
+    expect_new "$uids"
+    tell_networks
     expect_agreement 21
     before=$(alive)
-    storage=$(storage_addresses | sort)
     each put_snapshot
     from_install_doc "kubectl -n metes patch cronjob metes-reconciler -p '{\"spec\": {\"suspend\": true}}'"
     from_install_doc "kubectl apply -k manifests/etcd-restore"
@@ -88,44 +91,44 @@ step_restore() {
     suspend_cronjob true
     kubectl -n metes delete configmap metes-default-network
     [ "$(alive)" = "$before" ] || die "pods have other addresses; before: $before"
-    [ "$(storage_addresses | sort)" = "$storage" ] || die "metes holds other addresses of the second network: $storage"
-    expect_agreement 21
+    eventually 180 "passes free what pods of the snapshot had" agree_after_pass 21 3
+    expect_kept "the restore"
     ping_storage
     # No DEL frees what an adopted pod had: the reconciler does, when the pod is gone.
-    kubectl -n work delete daemonset two-networks
+    uids=$(database_uids)
+    kubectl -n work rollout restart statefulset db
+    eventually 180 "passes give the databases' addresses to the next ones" new_after_pass "$uids"
+    expect_kept "a rolling restart after the restore"
+    end_databases
     kubectl delete -f hack/e2e.d/nad.yaml
     kubectl -n work scale deployment web --replicas=12
     kubectl -n work rollout restart deployment web
-    eventually 180 "passes free what adopted pods had" agree_after_pass
+    eventually 180 "passes free what adopted pods had" agree_after_pass 12 0
     expect_whole "${NODES[@]}"
-    outcome "21 pods ran on at their addresses, 3 of them in two networks; the snapshot knew $((12 - ${#old[@]}))"
+    outcome "21 pods ran on at their addresses, 3 of them databases in two networks; the snapshot knew $((12 - ${#old[@]}))"
 }
 
-# give_networks: starts a pod with two networks on each node, and writes what Multus would write: what the second
-# network is, and which addresses these pods have.
-give_networks() {
+# tell_networks: writes what Multus would write: what the second network is, and which addresses databases have.
+tell_networks() {
     local node address namespace name second
     kubectl apply -f hack/e2e.d/nad.yaml
     on alpha cat /etc/cni/two.d/20-storage.conflist >"$WORK/storage"
     jq -n --rawfile config "$WORK/storage" '{apiVersion: "k8s.cni.cncf.io/v1", kind: "NetworkAttachmentDefinition",
         metadata: {name: "storage", namespace: "work"}, spec: {config: $config}}' >"$WORK/nad"
     eventually 30 "the second network is defined" kubectl apply -f "$WORK/nad"
-    kubectl apply -f hack/e2e.d/two-networks.yaml
-    eventually 60 "three pods have an address of the second network" storage_held 3
-    kubectl -n work wait --for=condition=ready pod -l app=two-networks --timeout=60s
     while read -r node address name; do
         namespace=$(namespaces_with "$node" eth0 "$address")
         second=$(on "$node" nsenter --net="$namespace" ip -json -4 address show eth1 | jq -r '.[0].addr_info[0].local')
         kubectl -n work annotate pod "$name" "k8s.v1.cni.cncf.io/network-status=$(jq -n --arg first "$address" \
             --arg second "$second" '[{name: "default-network", interface: "eth0", ips: [$first], default: true},
                 {name: "work/storage", interface: "eth1", ips: [$second]}]')" </dev/null
-    done < <(kubectl -n work get pods -l app=two-networks -o json |
-        jq -r '.items[] | "\(.spec.nodeName) \(.status.podIP) \(.metadata.name)"')
+    done < <(databases | jq -r '.items[] | "\(.spec.nodeName) \(.status.podIP) \(.metadata.name)"')
 }
 
+# agree_after_pass PODS ADDRESSES: the second number is of the second network.
 agree_after_pass() {
     pass
-    agree 12 && storage_held 0
+    agree "$1" && storage_held "$2"
 }
 
 put_snapshot() { on "$1" tee /var/lib/metes-etcd-snapshots/restore.db <"$WORK/snapshot" >/dev/null; }

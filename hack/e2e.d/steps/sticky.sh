@@ -5,12 +5,8 @@ readonly STICKY='"sticky": "pod", "keep": "1h", "range"'
 DATABASES= # lines of "NAME ADDRESS"
 
 step_sticky() {
-    local uids kept
-    each change_storage 's/"range"/'"$STICKY"'/'
-    kubectl apply -f hack/e2e.d/statefulset.yaml
-    expect_new ""
-    DATABASES=$(database_addresses)
-    expect_kept "the start"
+    local uids
+    start_databases
     uids=$(database_uids)
     kubectl -n work rollout restart statefulset db
     expect_new "$uids"
@@ -27,14 +23,28 @@ step_sticky() {
     expect_new "$uids"
     expect_kept "they were scaled to 0 and to 3"
     lose_database
+    end_databases
+    expect_whole "${NODES[@]}"
+    outcome "3 databases kept their addresses over restarts, deletions by force, a scale to 0 and the loss of a node"
+}
+
+start_databases() {
+    each change_storage 's/"range"/'"$STICKY"'/'
+    kubectl apply -f hack/e2e.d/statefulset.yaml
+    expect_new ""
+    DATABASES=$(database_addresses)
+    expect_kept "the start"
+}
+
+# Their addresses are free then.
+end_databases() {
+    local kept
     kubectl -n work delete statefulset db
     eventually 90 "no database is left" no_databases
     mapfile -t kept < <(cut -d ' ' -f 2 <<<"$DATABASES")
     metes hold --remove "${kept[@]}" --network storage
     each change_storage "s/$STICKY/\"range\"/"
     eventually 60 "the second network is empty" storage_held 0
-    expect_whole "${NODES[@]}"
-    outcome "3 databases kept their addresses over restarts, deletions by force, a scale to 0 and the loss of a node"
 }
 
 # change_storage NODE SCRIPT: of sed, for the file of the second network.
