@@ -4,7 +4,7 @@
 //! This is for addresses that are in use but not reserved: after a restore, and when a cluster comes from another
 //! plugin. In both cases ADD hands out nothing meanwhile, and an assignment relies on that.
 //!
-//! Addresses that outlive their pod are reserved for the hold of the pod's name, and the owner gets its seat (`seating`).
+//! Addresses that outlive their pod are reserved for the hold of its name, and the owner gets its seat (`seating`).
 //!
 //! Some owners hold each other's addresses. Assignments for them are made together, in one transaction (`assign_all`):
 //! each owner gives up what it held, and at no moment is one of them without what it uses.
@@ -33,7 +33,7 @@ use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::Policy;
 use metes_engine::session::Session;
 
-use seating::{Place, Seating};
+use seating::{SeatJudged, Seating};
 
 /// The addresses that one owner is to hold.
 #[derive(Debug, Clone)]
@@ -372,16 +372,16 @@ impl Assignment {
             making.replaced.push((itself.owner, before));
         }
         match self.place(keys, snapshot, gone, making.mine.as_ref()) {
-            Ok(Place::Itself) => {}
-            Ok(Place::Seated) => return Ok(Ok(making)),
-            Ok(Place::Seat(seating, replaced)) => {
+            Ok(SeatJudged::Itself) => {}
+            Ok(SeatJudged::Already) => return Ok(Ok(making)),
+            Ok(SeatJudged::Seat(seating, replaced)) => {
                 making.replace(replaced);
                 if seating.stands {
                     making.made.extend(self.held.iter().filter(|held| held.network.is_some()).cloned());
                 }
                 making.seating = Some(*seating);
             }
-            Ok(Place::InTheWay(conflict)) => return Ok(Err((conflict.held, conflict.why))),
+            Ok(SeatJudged::InTheWay(conflict)) => return Ok(Err((conflict.held, conflict.why))),
             Err(Halt::Read(more)) => {
                 unread.extend(more);
                 return Ok(Ok(making));

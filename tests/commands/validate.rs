@@ -391,8 +391,8 @@ fn each_finding_has_its_place() {
         "`ipam.exclude[2]` excludes nothing: 10.6.0.0/30 is outside of 10.5.0.0/24",
         "`ipam.gateway` is the gateway of no range: fd00::1 is of the other address family",
         "`ranges[0].exclude[1]` excludes nothing: 10.0.1.64/28 is outside of 10.0.0.64/26\n  to do: correct `exclude`",
-        "pods of Deployment x/web have random names, and network x/kept keeps an address for each name after its pod\n  to \
-         do: use a StatefulSet",
+        "pods of Deployment x/web have random names, and network x/kept keeps an address for each name after its \
+         pod\n  to do: use a StatefulSet",
         // One place, which is that in the file.
         "stdin:51:7: error not-json (x/d)\n  trailing comma\n",
         "stdin:89:3: error invalid-pool\n  ranges[0].gateway: 10.9.0.1 is outside of 10.0.1.0/24",

@@ -150,7 +150,7 @@ fn a_head_serves_no_first_pod_whose_name_has_a_hold_by_then() {
 fn a_pool_that_is_changed_while_a_pod_joins_is_judged_by_its_new_text() {
     let text = |range: &str, keep: &str| format!("pool: storage\n{keep}ranges:\n- range: {range}\n");
     let config = network(json!({"pool": "storage", "sticky": "pod"}));
-    // The new text, and what becomes of the pod by it: another range refuses its hold, and a missing `keep` only new ones.
+    // By the new text, another range refuses its hold, and a missing `keep` refuses only new ones.
     for (range, keep, code) in [("10.9.0.0/24", "keep: 7d\n", Some(7)), ("10.0.0.0/24", "", None)] {
         for (is_known, point) in [(true, "commit-first#1.before"), (false, "commit#1.before")] {
             let cluster = Cluster::new();

@@ -105,7 +105,7 @@ step_restore() {
     kubectl -n work rollout restart deployment web
     eventually 180 "passes free what adopted pods had" agree_after_pass 12 0
     expect_whole "${NODES[@]}"
-    outcome "21 pods ran on at their addresses, 3 of them databases in two networks; the snapshot knew $((12 - ${#old[@]}))"
+    outcome "21 pods ran on at their addresses, 3 of them databases; the snapshot knew $((12 - ${#old[@]}))"
 }
 
 # tell_networks: writes what Multus would write: what the second network is, and which addresses databases have.

@@ -8,8 +8,8 @@
 //! If a node was started again since the backup, its pods may have exchanged addresses: each holds what another one
 //! uses.
 //!
-//! The address of a pod under a sticky definition is reserved for the hold of its name. A hold that stands in the way of
-//! a running pod is one of the backup if no container uses it: it ends.
+//! The address of a pod under a sticky definition is reserved for the hold of its name. A hold that stands in the way
+//! of a running pod is one of the backup if no container uses it: it ends.
 //!
 //! - `reserved`: the reservations from before.
 //! - `demand`: the addresses of running pods, and those of them that are missing; pure.

@@ -9,7 +9,7 @@ use metes_core::pool::{
 };
 use metes_core::txn::Entry;
 
-/// Takes a key below the seats. One that is not a seat, or does not decode, is skipped: nobody is known to use its hold.
+/// Takes a key below the seats. One that is not a seat, or does not decode, is skipped: its hold counts as unused.
 pub(crate) fn see_seat(users: &mut Users, keys: &Keys, entry: &Entry) {
     if let (Ok(Key::Seat(seat)), Ok(record)) = (keys.parse(&entry.key), SeatRecord::decode(&entry.value)) {
         users.insert(seat.hold, record.labels.pod);

@@ -111,8 +111,8 @@ impl<K: Kv> Adoption<'_, K> {
     }
 
     /// The reason why an owner keeps its addresses. None if its pod is gone, both in the listing and at a second look;
-    /// or if it is a hold of this cluster and the pod of the demand still uses what it was seen to use. No container uses
-    /// such a hold, because its user would be in the way first.
+    /// or if it is a hold of this cluster and the pod of the demand still uses what it was seen to use. No container
+    /// uses such a hold, because its user would be in the way first.
     pub(super) async fn stays(
         &self,
         demand: &Demand,

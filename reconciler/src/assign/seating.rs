@@ -28,12 +28,12 @@ pub(super) struct Seating {
     pub(super) stands: bool,
 }
 
-/// The place of an owner in the hold that its addresses are to stay with.
-pub(super) enum Place {
+/// Whether an owner gets a seat of the hold that its addresses are to stay with.
+pub(super) enum SeatJudged {
     /// It has its addresses itself.
     Itself,
     /// It has the seat already.
-    Seated,
+    Already,
     /// It gets the seat. These are freed for it: the hold of the backup, and a user that is gone.
     Seat(Box<Seating>, Vec<(Owner, OwnerRecord)>),
     /// Somebody else may be using this address, which the name's hold has.
@@ -71,17 +71,17 @@ impl Making {
 }
 
 impl Assignment {
-    /// Finds the owner's place. What must be read first comes as an error.
+    /// Finds whether the owner gets a seat. What must be read first comes as an error.
     pub(super) fn place(
         &self,
         keys: &Keys,
         snapshot: &Snapshot,
         gone: &[&Gone],
         mine: Option<&OwnerRecord>,
-    ) -> Result<Place, Halt> {
-        let Some(sticky) = &self.sticky else { return Ok(Place::Itself) };
+    ) -> Result<SeatJudged, Halt> {
+        let Some(sticky) = &self.sticky else { return Ok(SeatJudged::Itself) };
         if mine.is_some_and(|record| record.seat.is_none()) || self.has_some_itself(keys, snapshot, gone)? {
-            return Ok(Place::Itself);
+            return Ok(SeatJudged::Itself);
         }
         let hold = snapshot.record::<OwnerRecord>(&keys.owner(&sticky.hold))?;
         let fits = match &hold {
@@ -89,14 +89,14 @@ impl Assignment {
             None => false,
         };
         if hold.is_some() && !fits && self.under == Under::Pause {
-            return Ok(Place::Itself);
+            return Ok(SeatJudged::Itself);
         }
         let revision_of = |owner: &Owner| snapshot.mod_revision(&keys.owner(owner));
         let in_the_way = |owner: Owner, record: OwnerRecord| {
             let held = record.addresses.first().unwrap_or(self.first()).clone();
             let revision = revision_of(&owner);
             let why = Why::Holder { owner, record: Box::new(record), revision };
-            Place::InTheWay(Box::new(Conflict { held, why }))
+            SeatJudged::InTheWay(Box::new(Conflict { held, why }))
         };
         let is_gone = |owner: &Owner| is_gone(gone, owner, revision_of(owner));
         let mut replaced = Vec::new();
@@ -104,10 +104,10 @@ impl Assignment {
             User::Nobody => {}
             User::Contradiction(why) => {
                 let held = self.first().clone();
-                return Ok(Place::InTheWay(Box::new(Conflict { held, why })));
+                return Ok(SeatJudged::InTheWay(Box::new(Conflict { held, why })));
             }
             User::Of(user, record) if fits && self.is_of_same_interface(&user, &record) => {
-                return Ok(Place::Seated);
+                return Ok(SeatJudged::Already);
             }
             User::Of(user, record) if is_gone(&user) => replaced.push((user, *record)),
             User::Of(user, record) => return Ok(in_the_way(user, *record)),
@@ -121,7 +121,7 @@ impl Assignment {
                 Seating { seat, record: self.hold_record(sticky), stands: false }
             }
         };
-        Ok(Place::Seat(Box::new(seating), replaced))
+        Ok(SeatJudged::Seat(Box::new(seating), replaced))
     }
 
     /// The owner of an address that a hold has.

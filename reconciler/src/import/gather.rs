@@ -379,8 +379,8 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The hold that an interface's addresses stay with: each definition that it may come from says so, and asks for that
-    /// many.
+    /// The hold that an interface's addresses stay with: each definition that it may come from says so, and asks for
+    /// that many.
     fn sticky(&self, owner: &Owner, pod: &Pod, held: &[Held], uses: &[&Use]) -> Option<Sticky> {
         pod.uid.as_ref()?;
         let keep_of = |one: &&Use| {

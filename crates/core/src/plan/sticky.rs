@@ -173,8 +173,8 @@ fn without_hold(seat: &Seat, keys: &Keys, seen: &Snapshot) -> Halt {
     }
 }
 
-/// Takes the seat of an older owner, whose record is compared. The seat is not compared: one transaction writes both. So
-/// it must not have been read before the record was written.
+/// Takes the seat of an older owner, whose record is compared. The seat is not: one transaction writes both. So it must
+/// not have been read before the record was written.
 pub(crate) fn take_over(
     keys: &Keys,
     seat: &Seat,
