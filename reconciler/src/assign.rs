@@ -147,6 +147,8 @@ pub(crate) enum Why {
         /// The pod that it names.
         pod: Pod,
     },
+    /// The assignment's own record uses this hold, which does not have the address.
+    UsesHold(Owner),
     /// A key that does not decode counts as occupied.
     Undecodable(BadRecord),
     /// This very owner was deleted a moment ago.
@@ -381,7 +383,7 @@ impl Assignment {
                 }
                 making.seating = Some(*seating);
             }
-            Ok(SeatJudged::InTheWay(conflict)) => return Ok(Err((conflict.held, conflict.why))),
+            Ok(SeatJudged::InTheWay(why)) => return Ok(Err((self.first().clone(), why))),
             Err(Halt::Read(more)) => {
                 unread.extend(more);
                 return Ok(Ok(making));
@@ -411,6 +413,12 @@ impl Assignment {
             if builder::bits(snapshot, &page).is_none() {
                 return Ok(Err((held.clone(), Why::Undecodable(BadRecord::page(&page)))));
             }
+        }
+        // The record of a user reserves nothing, so it can get no address of its own.
+        let seat =
+            making.mine.as_ref().filter(|_| making.seating.is_none()).and_then(|mine| mine.seat.as_ref());
+        if let (Some(seat), Some(first)) = (seat, making.made.first()) {
+            return Ok(Err((first.clone(), Why::UsesHold(seat.hold.clone()))));
         }
         let dead = keys.tombstone(&self.owner);
         let held = self.held.iter().find(|held| making.made.contains(held));

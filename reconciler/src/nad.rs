@@ -234,8 +234,8 @@ impl Network {
         Ok(placed.into_iter().map(|(_, held)| held).collect())
     }
 
-    /// The hold that an interface's addresses stay with; none if the configuration does not say so or asks for another
-    /// number of them, or if one of their pools says no `keep` any more: then they end with the container.
+    /// The hold that an interface's addresses stay with; none if the configuration does not say so, or if they are not one
+    /// of each of its range sets, or if one of their pools says no `keep` any more: then they end with the container.
     ///
     /// # Errors
     /// [`InvalidName`] if the pod's name cannot be part of a key.
@@ -252,7 +252,11 @@ impl Network {
             None => Some(config.keep.unwrap_or_default()),
         };
         let longest = held.iter().map(keep_of).reduce(|one, other| Some(one?.max(other?))).flatten();
-        let Some(keep) = longest.filter(|_| held.len() == self.most_addresses()) else { return Ok(None) };
+        let set_of =
+            |held: &Held| self.sets.iter().position(|set| set.covers(Addr::from(held.address)).is_some());
+        let sets: BTreeSet<_> = held.iter().map(set_of).collect();
+        let is_whole = held.len() == self.most_addresses() && sets.len() == held.len();
+        let Some(keep) = longest.filter(|_| is_whole) else { return Ok(None) };
         let subject = Subject { namespace: pod.namespace.clone(), name: pod.name.clone() };
         let hold = Owner::of_pod(cluster.clone(), &subject, owner.ifname.clone())?;
         Ok(Some(Sticky { hold, keep: Some(keep) }))

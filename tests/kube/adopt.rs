@@ -1,6 +1,6 @@
 //! `metes-reconciler adopt`: after a restore, no address that a running pod uses is given to another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -296,12 +296,12 @@ fn addresses_that_outlive_their_pods_are_adopted_for_the_pods_names() {
     let world = World::on(Cluster::on(&etcd));
     let config = world.network("keep", json!({"range": "10.74.0.0/24", "sticky": "pod", "keep": "1h"}));
     let plain = world.network("plain", json!({"range": "10.74.0.0/24"}));
-    let names = ["kept", "restarted", "moved", "ended", "idle"];
-    let [kept, restarted, moved, ended, idle] = names.map(|name| world.attached(name, &config));
+    let names = ["kept", "restarted", "moved", "ended", "idle", "left", "right"];
+    let [kept, restarted, moved, ended, idle, left, right] = names.map(|name| world.attached(name, &config));
     idle.end(&world.node);
     let backup = etcd.copy_data();
-    // One pod was made anew, a hold was ended and made anew with another address, and the address of one that was
-    // ended went to another pod.
+    // One pod was made anew, a hold was ended and made anew with another address, the address of one that was ended went
+    // to another pod, and two have exchanged theirs.
     restarted.end(&world.node);
     let restarted = world.attached("restarted", &config);
     moved.end(&world.node);
@@ -313,22 +313,28 @@ fn addresses_that_outlive_their_pods_are_adopted_for_the_pods_names() {
     let before = moved.addresses;
     let moved = world.attached("moved", &config);
     assert!(heirs[0].addresses == before && moved.addresses != before, "{:?}", moved.addresses);
+    for pod in [&left, &right] {
+        pod.end(&world.node);
+        assert!(world.node.cli(["hold", "--remove", &pod.ips()[0]]).succeeded());
+    }
+    let before = [left.addresses, right.addresses];
+    let [right, left] = ["right", "left"].map(|name| world.attached(name, &config));
+    assert_eq!([&right.addresses, &left.addresses], [&before[0], &before[1]]);
     let newer = world.attached("newer", &config);
     etcd.restore_data(&backup);
 
     let dry = world.adopt(&["--dry-run"]).ok();
     let report = world.adopted();
     let count = |report: &Value| (report["adopted"].as_array().map(Vec::len), report["present"].as_u64());
-    assert_eq!((count(&dry), count(&report)), ((Some(5), Some(1)), (Some(5), Some(1))), "{dry} {report}");
+    assert_eq!((count(&dry), count(&report)), ((Some(7), Some(1)), (Some(7), Some(1))), "{dry} {report}");
     let replaced = report["replaced"].as_array().expect("a list");
     let text = |value: &Value| value["container"].as_str().unwrap_or_default().to_owned();
-    let mut replaced: Vec<String> = replaced.iter().map(text).collect();
-    replaced.sort();
-    assert_eq!(
-        replaced,
-        ["ended", "ended-sandbox", "moved", "moved-sandbox", "restarted-sandbox"].map(str::to_owned),
-        "{report}"
-    );
+    let replaced: BTreeSet<String> = replaced.iter().map(text).collect();
+    let of =
+        |names: &[&str], end: &str| names.iter().map(|name| format!("{name}{end}")).collect::<BTreeSet<_>>();
+    let ended = ["ended", "moved", "left", "right"];
+    let sandboxes = of(&[&ended[..], &["restarted"]].concat(), "-sandbox");
+    assert_eq!(replaced, of(&ended, "").into_iter().chain(sandboxes).collect(), "{report}");
     world.cluster.assert_clean();
 
     // Its sandbox's DEL knows nothing of the adopted user, so the next pod waits until a pass has judged that.
@@ -340,7 +346,7 @@ fn addresses_that_outlive_their_pods_are_adopted_for_the_pods_names() {
     let pass = world.cluster.reconciler(&world.proxy).args(["--grace", "0s", "-o", "json"]).run().ok();
     assert_eq!(pass["freed"], json!({"pod-gone": 1}), "{pass}");
     assert_eq!(again.add(&world.node, "next-sandbox").addresses(), again.addresses);
-    for pod in [kept, moved, newer] {
+    for pod in [kept, moved, newer, left, right] {
         pod.check(&world.node).silent();
         pod.end(&world.node);
         let pass = world.cluster.reconciler(&world.proxy).args(["--grace", "0s", "-o", "json"]).run();

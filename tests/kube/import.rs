@@ -781,6 +781,35 @@ fn what_a_sticky_definition_keeps_is_imported_for_the_name_of_its_pod() {
     switch.cluster.assert_clean();
 }
 
+/// Until the definitions change, whereabouts gives the address of a pod that is gone to another one.
+#[test]
+fn a_hold_that_an_earlier_import_has_made_is_no_obstacle() {
+    let switch = Switch::new();
+    let config = json!({"range": "10.0.0.0/24", "sticky": "pod"});
+    let config = switch.network("whereabouts", "net", config);
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &[("7", "db-0", "c1", "net1")]);
+    let first = switch.pod("db-0");
+    switch.begin();
+    first.delete();
+    let (next, web) = (switch.pod("db-0"), switch.pod("web-0"));
+    // A container of the pod that is gone has left an entry.
+    let entries = [("7", "web-0", "c7", "net1"), ("8", "db-0", "c2", "net1"), ("9", "db-0", "c0", "net1")];
+    switch.pool("10.0.0.0-24", "10.0.0.0/24", &entries);
+    next.network_status(&switch.status(&[("net", "net1", &["10.0.0.8"])]));
+    let config = switch.change("net", &config);
+    let report = switch.finish();
+    assert_eq!(report["not_taken_over"], json!([]), "{report}");
+    for (pod, container, address) in [(next, "c2", "10.0.0.8"), (web, "c7", "10.0.0.7")] {
+        switch.run("DEL", &config, &pod, container, "net1").run().silent();
+        let name = pod.name().to_owned();
+        pod.delete();
+        let again =
+            switch.run("ADD", &config, &switch.pod(&name), &format!("{container}-next"), "net1").run();
+        assert_eq!(again.address(), address);
+    }
+    switch.cluster.assert_clean();
+}
+
 #[test]
 fn a_static_pod_is_known_by_the_kubelets_uid() {
     let switch = Switch::new();

@@ -63,7 +63,7 @@ impl<K: Kv> Adoption<'_, K> {
     async fn settle(&self, demand: &Demand, in_use: &InUse) -> Result<Settled, AdoptionError> {
         let mut wanted = self.assignment_of(demand);
         // Each round finds another owner. An address has at most two of them, a hold and its user, and so has the name.
-        for _ in 0..2 * (demand.held.len() + 1) {
+        for _ in 0..=2 * (demand.held.len() + 1) {
             let conflict = match self.context.assign(&wanted).await {
                 Ok(Assigned::Present) => return Ok(Settled::Present),
                 Ok(Assigned::Made(made)) => return Ok(Settled::Made(made)),
@@ -111,8 +111,8 @@ impl<K: Kv> Adoption<'_, K> {
     }
 
     /// The reason why an owner keeps its addresses. None if its pod is gone, both in the listing and at a second look;
-    /// or if it is a hold of this cluster and the pod of the demand still uses what it was seen to use. No container
-    /// uses such a hold, because its user would be in the way first.
+    /// or if it is a hold of this cluster, or the owner of the demand's own interface, and the pod of the demand still
+    /// uses what it was seen to use. No container uses such a hold, because its user would be in the way first.
     pub(super) async fn stays(
         &self,
         demand: &Demand,
@@ -120,9 +120,11 @@ impl<K: Kv> Adoption<'_, K> {
         in_use: &InUse,
     ) -> Result<Option<String>, AdoptionError> {
         let stamp = Stamp::of(owner.cluster.as_ref(), self.context.cluster);
-        if stamp == Stamp::Ours && owner.is_for_subject() {
+        let is_own = record.labels.pod.uid == demand.pod.uid && owner.ifname == demand.owner.ifname;
+        if stamp == Stamp::Ours && (owner.is_for_subject() || is_own) {
             let is_used = self.is_used_still(demand, in_use).await?;
-            return Ok((!is_used).then(|| "it is kept for the pods of that name".to_owned()));
+            let why = "its pod's report cannot be confirmed now; `metes hold --remove` ends a hold";
+            return Ok((!is_used).then(|| why.to_owned()));
         }
         let facts =
             OwnerFacts { stamp, pod: record.labels.pod.clone(), boot: None, replaced: false, hold: None };
@@ -154,8 +156,12 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(used.into_iter().find(|demand| demand.owner.ifname == owner.ifname))
     }
 
-    /// True if the pod of a demand reports the same addresses for that interface.
+    /// True if the pod of a demand reports the same addresses for that interface. The addresses of a ResourceClaim do not
+    /// change.
     async fn is_used_still(&self, demand: &Demand, in_use: &InUse) -> Result<bool, AdoptionError> {
+        if demand.pod.uid.is_none() {
+            return Ok(true);
+        }
         let used = self.used_now(&demand.pod, in_use).await?.unwrap_or_default();
         Ok(used.iter().any(|now| now.owner == demand.owner && now.held == demand.held))
     }
@@ -188,6 +194,11 @@ pub(super) fn reason(why: Why) -> (ConflictKind, String) {
         Why::NoRecord { owner, pod } => {
             let why = format!("reserved for {}, which has no record of it", whom(&owner, &pod));
             (ConflictKind::Contradiction, why)
+        }
+        Why::UsesHold(hold) => {
+            let why =
+                format!("its record uses {hold}, which has other addresses: `metes hold --remove` ends that");
+            (ConflictKind::Held, why)
         }
         Why::Undecodable(bad) => {
             (ConflictKind::Undecodable, format!("stored state cannot be decoded: {bad}"))

@@ -1,10 +1,11 @@
 //! Assigned addresses that stay with a hold for the pod's name: the hold has them, and the owner has its seat. Pure.
 //!
 //! ```text
-//! no hold                               makes the hold, the reservations and the seat
-//! the hold has exactly these            takes the seat; a user that is gone is freed
-//! the hold has others: suspect store    the hold is one of the backup: another one is made in its place
-//! the hold has others: paused store     the hold is right, and the container has its addresses itself
+//! no hold                                makes the hold, the reservations and the seat
+//! the hold has exactly these             takes the seat; a user that is gone is freed
+//! the hold has others, and is gone       another one is made in its place
+//! the hold has others, and is not gone   a conflict
+//! the same, unused, in a paused store    the hold stays, and the container has its addresses itself
 //! ```
 
 use metes_core::builder::Builder;
@@ -16,7 +17,7 @@ use metes_core::pool::{
 };
 use metes_core::snapshot::Snapshot;
 
-use super::{Assignment, Assignments, Conflict, Gone, Halt, Making, Standing, Under, Why, is_same_pod};
+use super::{Assignment, Assignments, Gone, Halt, Making, Standing, Under, Why, is_same_pod};
 
 /// The hold that is written or used, and the seat that the owner gets.
 #[derive(Debug)]
@@ -36,21 +37,29 @@ pub(super) enum SeatJudged {
     Already,
     /// It gets the seat. These are freed for it: the hold of the backup, and a user that is gone.
     Seat(Box<Seating>, Vec<(Owner, OwnerRecord)>),
-    /// Somebody else may be using this address, which the name's hold has.
-    InTheWay(Box<Conflict>),
+    /// The hold of the name, or its user, is in the way.
+    InTheWay(Why),
 }
 
 /// The user of a hold.
 enum User {
-    Nobody,
+    /// The seats are free.
+    None,
     Of(Owner, Box<OwnerRecord>),
     /// The seat's user has no record that names the seat.
     Contradiction(Why),
 }
 
-/// True if the record of this revision was judged to be gone.
-fn is_gone(gone: &[&Gone], owner: &Owner, revision: i64) -> bool {
+/// True if the owner's record, as it was read, was judged to be gone.
+fn is_gone(keys: &Keys, snapshot: &Snapshot, gone: &[&Gone], owner: &Owner) -> bool {
+    let revision = snapshot.mod_revision(&keys.owner(owner));
     gone.iter().any(|gone| gone.owner == *owner && gone.revision == revision)
+}
+
+/// An owner that is in the way, with its record as it was read.
+fn holder(keys: &Keys, snapshot: &Snapshot, owner: Owner, record: Box<OwnerRecord>) -> Why {
+    let revision = snapshot.mod_revision(&keys.owner(&owner));
+    Why::Holder { owner, record, revision }
 }
 
 /// The keys of a hold: its record and its seats.
@@ -88,34 +97,28 @@ impl Assignment {
             Some(record) => self.fits(keys, snapshot, record)?,
             None => false,
         };
-        if hold.is_some() && !fits && self.under == Under::Pause {
-            return Ok(SeatJudged::Itself);
-        }
-        let revision_of = |owner: &Owner| snapshot.mod_revision(&keys.owner(owner));
-        let in_the_way = |owner: Owner, record: OwnerRecord| {
-            let held = record.addresses.first().unwrap_or(self.first()).clone();
-            let revision = revision_of(&owner);
-            let why = Why::Holder { owner, record: Box::new(record), revision };
-            SeatJudged::InTheWay(Box::new(Conflict { held, why }))
-        };
-        let is_gone = |owner: &Owner| is_gone(gone, owner, revision_of(owner));
+        let is_gone = |owner: &Owner| is_gone(keys, snapshot, gone, owner);
         let mut replaced = Vec::new();
         match self.user_of(keys, snapshot, &sticky.hold)? {
-            User::Nobody => {}
-            User::Contradiction(why) => {
-                let held = self.first().clone();
-                return Ok(SeatJudged::InTheWay(Box::new(Conflict { held, why })));
+            // ADDs have made such a hold, or a person.
+            User::None if hold.is_some() && !fits && self.under == Under::Pause => {
+                return Ok(SeatJudged::Itself);
             }
+            User::None => {}
+            User::Contradiction(why) => return Ok(SeatJudged::InTheWay(why)),
+            User::Of(user, record) if is_gone(&user) => replaced.push((user, *record)),
             User::Of(user, record) if fits && self.is_of_same_interface(&user, &record) => {
                 return Ok(SeatJudged::Already);
             }
-            User::Of(user, record) if is_gone(&user) => replaced.push((user, *record)),
-            User::Of(user, record) => return Ok(in_the_way(user, *record)),
+            User::Of(user, record) => return Ok(SeatJudged::InTheWay(holder(keys, snapshot, user, record))),
         }
         let seat = Seat { hold: sticky.hold.clone(), n: Seat::FIRST };
         let seating = match hold {
             Some(record) if fits => Seating { seat, record, stands: true },
-            Some(record) if !is_gone(&sticky.hold) => return Ok(in_the_way(sticky.hold.clone(), record)),
+            Some(record) if !is_gone(&sticky.hold) => {
+                let why = holder(keys, snapshot, sticky.hold.clone(), Box::new(record));
+                return Ok(SeatJudged::InTheWay(why));
+            }
             stale => {
                 replaced.extend(stale.map(|record| (sticky.hold.clone(), record)));
                 Seating { seat, record: self.hold_record(sticky), stands: false }
@@ -141,22 +144,17 @@ impl Assignment {
         if !unread.is_empty() {
             return Err(Halt::Read(unread));
         }
-        let revision_of = |owner: &Owner| snapshot.mod_revision(&keys.owner(owner));
-        let holder = |(owner, record): (Owner, OwnerRecord)| {
-            let revision = revision_of(&owner);
-            Standing::InTheWay(Why::Holder { owner, record: Box::new(record), revision })
-        };
-        let is_gone = |owner: &Owner| is_gone(gone, owner, revision_of(owner));
+        let is_gone = |owner: &Owner| is_gone(keys, snapshot, gone, owner);
         let mut owners = Vec::new();
         match self.user_of(keys, snapshot, &hold)? {
-            User::Nobody => {}
+            User::None => {}
             User::Contradiction(why) => return Ok(Standing::InTheWay(why)),
             User::Of(user, used) if is_gone(&user) => owners.push((user, *used)),
             User::Of(user, used) if self.is_of_same_interface(&user, &used) => return Ok(Standing::Ours),
-            User::Of(user, used) => return Ok(holder((user, *used))),
+            User::Of(user, used) => return Ok(Standing::InTheWay(holder(keys, snapshot, user, used))),
         }
         if !is_gone(&hold) {
-            return Ok(holder((hold, record)));
+            return Ok(Standing::InTheWay(holder(keys, snapshot, hold, Box::new(record))));
         }
         owners.push((hold, record));
         Ok(Standing::Of(owners))
@@ -169,10 +167,16 @@ impl Assignment {
                 continue;
             };
             let Reservation { owner, labels, .. } = reservation;
-            let is_container = matches!(owner.kind(), OwnerKind::Container(_));
-            let is_gone = gone.iter().any(|gone| gone.owner == owner);
             let is_same = is_same_pod((&owner, &labels.pod), (&self.owner, &self.labels.pod));
-            if is_container && !is_gone && is_same && owner.ifname == self.owner.ifname {
+            let is_container = matches!(owner.kind(), OwnerKind::Container(_));
+            if !is_container || !is_same || owner.ifname != self.owner.ifname {
+                continue;
+            }
+            let own = keys.owner(&owner);
+            if !snapshot.knows(&own) {
+                return Err(Halt::Read(vec![own]));
+            }
+            if !is_gone(keys, snapshot, gone, &owner) {
                 return Ok(true);
             }
         }
@@ -214,7 +218,7 @@ impl Assignment {
                 None => Ok(User::Contradiction(Why::NoRecord { owner: user, pod: labels.pod })),
             };
         }
-        Ok(User::Nobody)
+        Ok(User::None)
     }
 
     fn is_of_same_interface(&self, owner: &Owner, record: &OwnerRecord) -> bool {

@@ -318,6 +318,7 @@ impl<'a> Gathering<'a> {
         let mut members: Vec<(Owner, Member<'_>)> = std::mem::take(&mut self.members).into_iter().collect();
         members.sort_by_key(|(_, member)| member.facts.phase != Phase::Active);
         let mut taken: HashMap<(NetworkName, Addr), (PodRef, Owner)> = HashMap::new();
+        let mut groups = Vec::new();
         for (owner, mut member) in members {
             let is_running = member.facts.phase == Phase::Active;
             member.found.retain(|found| {
@@ -339,9 +340,10 @@ impl<'a> Gathering<'a> {
                 false
             });
             if !member.found.is_empty() {
-                self.out.groups.push(self.group(owner, &member));
+                groups.push((self.group(owner, &member), member));
             }
         }
+        self.out.groups = with_one_for_each_hold(groups);
         self.out
     }
 
@@ -379,17 +381,17 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The hold that an interface's addresses stay with: each definition that it may come from says so, and asks for
-    /// that many.
+    /// The hold that an interface's addresses stay with: each definition that it may come from says so, and the addresses
+    /// are one of each of its range sets.
     fn sticky(&self, owner: &Owner, pod: &Pod, held: &[Held], uses: &[&Use]) -> Option<Sticky> {
         pod.uid.as_ref()?;
-        let keep_of = |one: &&Use| {
-            one.ranges
-                .as_ref()
-                .ok()
-                .filter(|ranges| ranges.sets.len() == held.len())
-                .and_then(|ranges| ranges.keep)
+        let one_of_each = |ranges: &&Ranges| {
+            let of_sets = ranges.sets.iter().zip(held);
+            ranges.sets.len() == held.len()
+                && of_sets.into_iter().all(|(set, held)| set.covers(Addr::from(held.address)).is_some())
         };
+        let keep_of =
+            |one: &&Use| one.ranges.as_ref().ok().filter(one_of_each).and_then(|ranges| ranges.keep);
         let keep = uses.iter().map(keep_of).reduce(|one, other| Some(one?.max(other?))).flatten()?;
         let subject = Subject { namespace: pod.namespace.clone(), name: pod.name.clone() };
         let hold = Owner::of_pod(self.world.cluster.clone(), &subject, owner.ifname.clone()).ok()?;
@@ -411,6 +413,32 @@ impl<'a> Gathering<'a> {
         uses.sort_by_key(|one| one.nad.namespace != member.pod.namespace);
         uses
     }
+}
+
+/// A hold has one user. If several containers of a pod have entries for one interface, it is the one whose addresses the
+/// pod reports; if that does not tell, none.
+fn with_one_for_each_hold(groups: Vec<(Group, Member<'_>)>) -> Vec<Group> {
+    let is_reported = |group: &Group, member: &Member<'_>| {
+        let told = member.facts.told().iter().find(|one| group.owner.ifname == *one.interface);
+        let told = told.and_then(|one| one.addresses().ok()).unwrap_or_default();
+        told.len() == group.held.len() && group.held.iter().all(|held| told.contains(&held.address))
+    };
+    let mut users: HashMap<Owner, Vec<bool>> = HashMap::new();
+    for (group, member) in &groups {
+        if let Some(sticky) = &group.sticky {
+            users.entry(sticky.hold.clone()).or_default().push(is_reported(group, member));
+        }
+    }
+    let with_one = |(mut group, member): (Group, Member<'_>)| {
+        let is_user = |users: &Vec<bool>| {
+            users.len() == 1
+                || users.iter().filter(|reported| **reported).count() == 1 && is_reported(&group, &member)
+        };
+        let keeps = group.sticky.as_ref().is_some_and(|sticky| users.get(&sticky.hold).is_some_and(is_user));
+        group.sticky = group.sticky.filter(|_| keeps);
+        group
+    };
+    groups.into_iter().map(with_one).collect()
 }
 
 fn position(ranges: &Ranges, found: &FoundAddress) -> Option<usize> {

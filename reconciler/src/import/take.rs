@@ -34,7 +34,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
             under: Under::Pause,
             gone: Vec::new(),
         };
-        let mut refused = Vec::new();
+        let (mut refused, mut left) = (Vec::new(), Vec::new());
         // Each round ends the work, finds an owner that is gone, or gives one address up.
         while wanted.held.iter().any(|held| held.network.is_some()) {
             let conflict = match self.assign(&wanted).await {
@@ -45,11 +45,11 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
                     return Err(RunError::of_assignment(e).map_or(ImportError::Changed, ImportError::from));
                 }
             };
-            match self.judge_holder(&wanted, conflict.why).await? {
+            match self.judge_holder(&wanted, &mut left, conflict.why).await? {
                 Ok(gone) => wanted.gone.push(gone),
+                // Without the hold, the next round tells which address is refused.
+                Err(_) if wanted.sticky.take().is_some() => {}
                 Err(why) => {
-                    // A hold of a part would not fit what the pod's next container asks for.
-                    wanted.sticky = None;
                     wanted.held.retain(|held| *held != conflict.held);
                     refused.push((conflict.held, why));
                 }
@@ -58,12 +58,20 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
         Ok(TakeOver { made: Made::default(), refused })
     }
 
-    /// The owner that is in the way, if it is gone; otherwise the reason, in words, why it keeps what it has.
-    async fn judge_holder(&self, wanted: &Assignment, why: Why) -> Result<Result<Gone, String>, ImportError> {
+    /// The owner that is in the way, if it is gone; otherwise the reason, in words, why it keeps what it has. An earlier
+    /// run of the import may have made a hold for a user that is gone, and whereabouts has given the address to another
+    /// pod since: such a hold is gone, too. `left` has the holds of users that are.
+    async fn judge_holder(
+        &self,
+        wanted: &Assignment,
+        left: &mut Vec<Owner>,
+        why: Why,
+    ) -> Result<Result<Gone, String>, ImportError> {
         Ok(Err(match why {
             Why::Holder { owner, record, revision } => {
                 let is_new = wanted.gone.iter().all(|gone| gone.owner != owner);
-                if is_new && self.is_gone(&owner, &record).await? {
+                if is_new && (left.contains(&owner) || self.is_gone(&owner, &record).await?) {
+                    left.extend(record.seat.map(|seat| seat.hold));
                     return Ok(Ok(Gone { owner, revision }));
                 }
                 format!("metes holds it for {}", whom(&owner, &pod_name(&record.labels.pod)))
@@ -72,6 +80,7 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
                 let whom = whom(&owner, &pod_name(&pod));
                 format!("it is reserved for {whom}, which has no record of it: run `metes check`")
             }
+            Why::UsesHold(hold) => format!("its record uses {hold}, which has other addresses"),
             Why::Undecodable(bad) => format!("stored state cannot be decoded: {bad}: run `metes check`"),
             Why::Deleted => "metes deleted this container's interface a moment ago: run it again".to_owned(),
             Why::TooMany => "its interface has more addresses than etcd takes in one transaction".to_owned(),

@@ -342,6 +342,7 @@ impl Deciding<'_> {
         builder.unchanged(own.clone());
         builder.delete(own);
         if let Some(seat) = &older.record.seat {
+            self.require_with(&[self.keys.seat(seat)], self.keys.owner(&older.owner))?;
             sticky::take_over(self.keys, seat, &older.owner, self.asked.ask, &mut builder)?;
         }
         let addresses = self.asked.kept(older.record.addresses.clone());

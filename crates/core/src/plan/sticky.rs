@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The last column is what each transaction compares for it. A seat and its user's record name each other: one
-//! transaction writes both, and one deletes both. So who compares the one relies on the other.
+//! transaction writes both, and one deletes both. So a transaction that compares the one relies on the other.
 
 use super::ask::{Ask, Sticky};
 use super::pools::PoolRefused;
@@ -174,7 +174,7 @@ fn without_hold(seat: &Seat, keys: &Keys, seen: &Snapshot) -> Halt {
 }
 
 /// Takes the seat of an older owner, whose record is compared. The seat is not: one transaction writes both. So it must
-/// not have been read before the record was written.
+/// have been read since the record was written.
 pub(crate) fn take_over(
     keys: &Keys,
     seat: &Seat,
@@ -182,11 +182,8 @@ pub(crate) fn take_over(
     ask: &Ask,
     builder: &mut Builder<'_>,
 ) -> Result<(), Halt> {
-    let (key, own) = (keys.seat(seat), keys.owner(older));
-    builder.goes_with(&key, &own);
-    let seen = builder.seen();
-    let taken = seen.record::<SeatRecord>(&key)?;
-    if seen.knows_since(&key, seen.mod_revision(&own)) && taken.is_none_or(|taken| taken.user != *older) {
+    let key = keys.seat(seat);
+    if builder.seen().record::<SeatRecord>(&key)?.is_none_or(|taken| taken.user != *older) {
         let seat = String::from_utf8_lossy(&key);
         let why = format!("{seat} does not name the user whose record names it, {older}");
         return Err(Halt::Refuse(Refused::Contradiction(why)));

@@ -332,8 +332,16 @@ pub(super) async fn read_holds<K: Kv>(
 pub(crate) async fn read_unused<K: Kv>(
     context: &Context<'_, K>,
 ) -> Result<BTreeSet<NetworkAddress>, Failure> {
-    let (records, seats) = (read_records(context).await?, read_seats(context).await?);
-    let unused = records.iter().filter(|(hold, _)| !seats.contains_key(hold));
+    let (session, keys) = (context.session, context.session.keys);
+    // A seat that does not decode counts as taken.
+    let see = |taken: &mut BTreeSet<Owner>, entry: Entry| {
+        if let Ok(Key::Seat(seat)) = keys.parse(&entry.key) {
+            taken.insert(seat.hold);
+        }
+    };
+    let (records, (taken, _)) =
+        (read_records(context).await?, walk(session, &keys.seats(), BTreeSet::new, see).await?);
+    let unused = records.iter().filter(|(hold, _)| !taken.contains(hold));
     let unused = unused.filter_map(|(_, entry)| OwnerRecord::decode(&entry.value).ok());
     let addresses = |record: OwnerRecord| -> Vec<NetworkAddress> {
         record.reserved().map(|(network, address)| (network.clone(), address)).collect()

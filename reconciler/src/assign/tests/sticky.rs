@@ -140,6 +140,15 @@ fn a_container_that_has_an_address_itself_goes_on_like_that() {
 }
 
 #[test]
+fn the_record_of_a_user_gets_no_address_of_its_own() {
+    let mut world = World::new();
+    world.carry_out(&kept("db-0", "u1", &["10.0.0.5"]));
+    let more = Assignment { sticky: None, ..kept("db-0", "u1", &["10.0.0.5", "fd00::5"]) };
+    let (address, why) = conflict(world.carry_out(&more));
+    assert_eq!((address.as_str(), why), ("fd00::5", Why::UsesHold(hold_of("db-0"))));
+}
+
+#[test]
 fn a_hold_in_the_way_ends_after_its_user() {
     for is_kept in [true, false] {
         let mut world = World::new();
