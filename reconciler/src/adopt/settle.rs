@@ -120,7 +120,8 @@ impl<K: Kv> Adoption<'_, K> {
         in_use: &InUse,
     ) -> Result<Option<String>, AdoptionError> {
         let stamp = Stamp::of(owner.cluster.as_ref(), self.context.cluster);
-        let is_own = record.labels.pod.uid == demand.pod.uid && owner.ifname == demand.owner.ifname;
+        let uid = &demand.pod.uid;
+        let is_own = uid.is_some() && record.labels.pod.uid == *uid && owner.ifname == demand.owner.ifname;
         if stamp == Stamp::Ours && (owner.is_for_subject() || is_own) {
             let is_used = self.is_used_still(demand, in_use).await?;
             let why = "its pod's report cannot be confirmed now; `metes hold --remove` ends a hold";
