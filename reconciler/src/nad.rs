@@ -234,8 +234,9 @@ impl Network {
         Ok(placed.into_iter().map(|(_, held)| held).collect())
     }
 
-    /// The hold that an interface's addresses stay with; none if the configuration does not say so, or if they are not one
-    /// of each of its range sets, or if one of their pools says no `keep` any more: then they end with the container.
+    /// The hold that an interface's addresses stay with; none if the configuration does not say so, or if they are not
+    /// one of each of its range sets, or if one of their pools says no `keep` any more: then they end with the
+    /// container.
     ///
     /// # Errors
     /// [`InvalidName`] if the pod's name cannot be part of a key.

@@ -300,8 +300,8 @@ fn addresses_that_outlive_their_pods_are_adopted_for_the_pods_names() {
     let [kept, restarted, moved, ended, idle, left, right] = names.map(|name| world.attached(name, &config));
     idle.end(&world.node);
     let backup = etcd.copy_data();
-    // One pod was made anew, a hold was ended and made anew with another address, the address of one that was ended went
-    // to another pod, and two have exchanged theirs.
+    // One pod was made anew, a hold was ended and made anew with another address, the address of one that was ended
+    // went to another pod, and two have exchanged theirs.
     restarted.end(&world.node);
     let restarted = world.attached("restarted", &config);
     moved.end(&world.node);

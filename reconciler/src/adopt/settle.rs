@@ -157,8 +157,8 @@ impl<K: Kv> Adoption<'_, K> {
         Ok(used.into_iter().find(|demand| demand.owner.ifname == owner.ifname))
     }
 
-    /// True if the pod of a demand reports the same addresses for that interface. The addresses of a ResourceClaim do not
-    /// change.
+    /// True if the pod of a demand reports the same addresses for that interface. The addresses of a ResourceClaim do
+    /// not change.
     async fn is_used_still(&self, demand: &Demand, in_use: &InUse) -> Result<bool, AdoptionError> {
         if demand.pod.uid.is_none() {
             return Ok(true);

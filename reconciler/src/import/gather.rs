@@ -381,8 +381,8 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The hold that an interface's addresses stay with: each definition that it may come from says so, and the addresses
-    /// are one of each of its range sets.
+    /// The hold that an interface's addresses stay with: each definition that it may come from says so, and the
+    /// addresses are one of each of its range sets.
     fn sticky(&self, owner: &Owner, pod: &Pod, held: &[Held], uses: &[&Use]) -> Option<Sticky> {
         pod.uid.as_ref()?;
         let one_of_each = |ranges: &&Ranges| {
@@ -415,8 +415,8 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// A hold has one user. If several containers of a pod have entries for one interface, it is the one whose addresses the
-/// pod reports; if that does not tell, none.
+/// A hold has one user. If several containers of a pod have entries for one interface, it is the one whose addresses
+/// the pod reports; if that does not tell, none.
 fn with_one_for_each_hold(groups: Vec<(Group, Member<'_>)>) -> Vec<Group> {
     let is_reported = |group: &Group, member: &Member<'_>| {
         let told = member.facts.told().iter().find(|one| group.owner.ifname == *one.interface);

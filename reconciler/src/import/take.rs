@@ -58,9 +58,9 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
         Ok(TakeOver { made: Made::default(), refused })
     }
 
-    /// The owner that is in the way, if it is gone; otherwise the reason, in words, why it keeps what it has. An earlier
-    /// run of the import may have made a hold for a user that is gone, and whereabouts has given the address to another
-    /// pod since: such a hold is gone, too. `left` has the holds of users that are.
+    /// The owner that is in the way, if it is gone; otherwise the reason, in words, why it keeps what it has. An
+    /// earlier run of the import may have made a hold for a user that is gone, and whereabouts has given the address to
+    /// another pod since: such a hold is gone, too. `left` has the holds of users that are.
     async fn judge_holder(
         &self,
         wanted: &Assignment,

@@ -472,7 +472,8 @@ pub fn free_index(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mu
     }
 }
 
-/// The seat of a record, if it names `owner`: it is deleted. It is not compared: a transaction that writes it writes the record, too.
+/// The seat of a record, if it names `owner`: it is deleted. It is not compared: a transaction that writes it writes
+/// the record, too.
 pub fn free_seat(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mut Builder<'_>) {
     let Some(key) = sticky::seat_key(keys, record) else { return };
     builder.goes_with(&key, &keys.owner(owner));
