@@ -66,7 +66,7 @@ step_empty_disk() {
     eventually 180 "etcd has all members" all_members
     etcdctl member list -w table
     # No DEL comes for the sandboxes that were on the disk.
-    eventually 120 "passes free what gamma's pods had" agree_after_pass
+    eventually 120 "passes free what gamma's pods had" agree_after_pass 12 0
     expect_whole gamma
     outcome "gamma has an empty disk, and serves as a member and for pods again after $((SECONDS - seconds)) s"
 }
