@@ -19,7 +19,7 @@ use std::{env, fmt, fs, thread};
 use serde_json::{Value, json};
 
 use support::{
-    Cluster, KubeApi, Node, Outcome, Run, Running, Trio, World, failing_metes, failing_reconciler,
+    Cluster, KubeApi, Node, Outcome, Run, Running, Stopping, Trio, World, failing_metes, failing_reconciler,
     in_parallel, network_as, report, wait_for,
 };
 
@@ -508,19 +508,17 @@ impl Scene {
 
     /// An ADD that has stopped itself at the head of the queue: it has lost two races before, and so it queues.
     fn head_of_queue(&self) -> Running {
-        let list = self.world.cluster.folder().join("passed-by-head");
-        let stops = [1, 2, 3].map(|n| format!("commit#{n}.before"));
-        let plan = stops.clone().map(|point| format!("{point}=stop")).join(",");
-        let run = self.add_other(&self.other, "head").program(failing_metes());
-        let mut head = run.env("METES_FAIL", plan).env("METES_FAIL_LIST", &list).spawn();
-        for (point, winner) in stops.iter().zip(["first", "second"]) {
-            wait_until_stopped(&mut head, &list, point);
+        let stops = ["commit#1.before", "commit#2.before", "commit#3.before"];
+        let run = self.add_other(&self.other, "head");
+        let mut head = Stopping::start(&self.world.cluster, "head", run, &stops);
+        for (point, winner) in stops.into_iter().zip(["first", "second"]) {
+            head.at(point);
             self.tell(winner, &self.add_other(&self.other, winner).run());
-            head.resume();
+            head.run.resume();
         }
-        wait_until_stopped(&mut head, &list, &stops[2]);
+        head.at(stops[2]);
         assert_eq!(self.tickets(), 1, "the head queues");
-        head
+        head.run
     }
 
     fn tickets(&self) -> usize {
@@ -775,14 +773,6 @@ impl Scene {
         self.world.cluster.leave_unclean();
         audit
     }
-}
-
-fn wait_until_stopped(run: &mut Running, list: &Path, point: &String) {
-    wait_for(point, STEP_MAX, || {
-        assert!(run.is_running(), "it has ended before {point}");
-        let is_there = run.has_stopped() && passed(list).contains(point);
-        if is_there { Ok(()) } else { Err("it is on its way".to_owned()) }
-    });
 }
 
 fn passed(list: &Path) -> Vec<String> {

@@ -1,12 +1,10 @@
 //! Addresses that outlive a pod, while runs stop at the wrong moment, persons and operators change what a run has read,
 //! and etcd is out of space.
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Outcome, Run, Running, failing_metes, network, wait_for};
+use support::{Cluster, Etcd, Node, Run, Stopping, network, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The least that etcd grants.
@@ -24,38 +22,6 @@ fn del(node: &Node, container: &str, config: &Value) {
     node.del(container).config(config).run().silent();
 }
 
-/// A run that stops itself at points on its way.
-struct Stopping {
-    run: Running,
-    list: PathBuf,
-}
-
-impl Stopping {
-    fn start(cluster: &Cluster, name: &str, run: Run, points: &[&str]) -> Self {
-        let list = cluster.folder().join(format!("passed-by-{name}"));
-        let plan: Vec<String> = points.iter().map(|point| format!("{point}=stop")).collect();
-        let run =
-            run.program(failing_metes()).env("METES_FAIL", plan.join(",")).env("METES_FAIL_LIST", &list);
-        Self { run: run.env("METES_FAIL_LEASE", LEASE_S).spawn(), list }
-    }
-
-    /// Waits until it has stopped at the point.
-    fn at(&mut self, point: &str) -> &mut Self {
-        wait_for(point, PATIENCE, || {
-            let passed = fs::read_to_string(&self.list).unwrap_or_default();
-            assert!(self.run.is_running(), "it has ended before {point}: {passed}");
-            let is_there = self.run.has_stopped() && passed.lines().any(|line| line == point);
-            if is_there { Ok(()) } else { Err(passed) }
-        });
-        self
-    }
-
-    fn end(self) -> Outcome {
-        self.run.resume();
-        self.run.wait()
-    }
-}
-
 /// What is stored of holds and of their users.
 fn stored(cluster: &Cluster) -> Vec<String> {
     let mut keys = cluster.store().keys("v1/owner/");
@@ -70,23 +36,16 @@ fn a_first_pod_whose_lease_ends_or_whose_del_overtakes_it_leaves_no_hold() {
         let (node, other) = (cluster.node("a"), cluster.node("b"));
         add(&other, "first", ("web", "u0"), &network(json!({"range": "10.0.0.0/24"}))).run().address();
         let before = stored(&cluster);
-        let mut late = Stopping::start(
-            &cluster,
-            "late",
-            add(&node, "c1", ("db-0", "u1"), &sticky()),
-            &["commit#1.before"],
-        );
+        let late = add(&node, "c1", ("db-0", "u1"), &sticky()).env("METES_FAIL_LEASE", LEASE_S);
+        let mut late = Stopping::start(&cluster, "late", late, &["commit#1.before"]);
         late.at("commit#1.before");
         if is_deleted {
             del(&node, "c1", &sticky());
         } else {
             let leases = async |client: &mut etcd_client::Client| client.leases().await;
-            let granted: Vec<String> = fs::read_to_string(&late.list)
-                .expect("it has passed points")
-                .lines()
-                .filter_map(|line| line.strip_prefix("lease ").map(str::to_owned))
-                .collect();
-            assert!(!granted.is_empty());
+            let passed = late.passed();
+            let granted: Vec<&str> = passed.iter().filter_map(|line| line.strip_prefix("lease ")).collect();
+            assert!(!granted.is_empty(), "{passed:?}");
             wait_for("its lease to end", PATIENCE, || {
                 let left = cluster.store().run(leases);
                 let is_left = |lease: &str| left.leases().iter().any(|one| one.id().to_string() == lease);
