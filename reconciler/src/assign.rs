@@ -23,8 +23,8 @@ use metes_core::plan::change::{Change, Commit, Step};
 use metes_core::plan::free;
 use metes_core::plan::given;
 use metes_core::pool::{
-    Addr, Held, Labels, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, Pod, PodIndex, Record, Reservation,
-    Tombstone, VERSION,
+    Addr, Held, Labels, Meta, NetworkName, Owner, OwnerRecord, Pod, PodIndex, Record, Reservation, Tombstone,
+    VERSION,
 };
 use metes_core::snapshot::{BadRecord, Snapshot};
 use metes_core::txn::{Entry, Op};
@@ -33,7 +33,7 @@ use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::Policy;
 use metes_engine::session::Session;
 
-use seating::{SeatJudged, Seating};
+use seating::{SeatJudged, Seating, holder, is_gone};
 
 /// The addresses that one owner is to hold.
 #[derive(Debug, Clone)]
@@ -367,13 +367,12 @@ impl Assignment {
     ) -> Result<Result<Making, (Held, Why)>, AssignError> {
         let own = keys.owner(&self.owner);
         let mut making = Making { mine: snapshot.record(&own)?, ..Making::default() };
-        let itself = Gone { owner: self.owner.clone(), revision: snapshot.mod_revision(&own) };
-        if gone.contains(&&itself)
+        if is_gone(keys, snapshot, gone, &self.owner)
             && let Some(before) = making.mine.take()
         {
-            making.replaced.push((itself.owner, before));
+            making.replaced.push((self.owner.clone(), before));
         }
-        match self.place(keys, snapshot, gone, making.mine.as_ref()) {
+        match self.judge_seat(keys, snapshot, gone, making.mine.as_ref()) {
             Ok(SeatJudged::Itself) => {}
             Ok(SeatJudged::Already) => return Ok(Ok(making)),
             Ok(SeatJudged::Seat(seating, replaced)) => {
@@ -478,19 +477,16 @@ impl Assignment {
             }
             return Ok(Standing::InTheWay(Why::NoRecord { owner, pod }));
         };
-        if let OwnerKind::Subject(_) = owner.kind() {
+        if owner.is_for_subject() {
             return self.standing_of_hold(keys, snapshot, gone, making, (owner, record));
         }
-        let holder = Gone { owner, revision: snapshot.mod_revision(&own) };
-        if gone.contains(&&holder) {
-            return Ok(Standing::Of(vec![(holder.owner, record)]));
-        }
-        let Gone { owner, revision } = holder;
-        let is_same = is_same_pod((&owner, &record.labels.pod), (&self.owner, &self.labels.pod));
-        if owner.ifname == self.owner.ifname && is_same {
-            return Ok(Standing::Ours);
-        }
-        Ok(Standing::InTheWay(Why::Holder { owner, record: Box::new(record), revision }))
+        Ok(if is_gone(keys, snapshot, gone, &owner) {
+            Standing::Of(vec![(owner, record)])
+        } else if self.is_of_same_interface(&owner, &record) {
+            Standing::Ours
+        } else {
+            Standing::InTheWay(holder(keys, snapshot, owner, Box::new(record)))
+        })
     }
 
     fn is_read(&self, keys: &Keys, snapshot: &Snapshot) -> bool {
@@ -733,7 +729,7 @@ impl<'a> Assignments<'a> {
         builder.unchanged(own.clone());
         let assignments = || self.all.iter().zip(all);
         let is_written = |(assignment, making): (&Assignment, &Making)| {
-            assignment.owner == *owner && !making.made.is_empty() || making.is_seated_by(owner)
+            assignment.owner == *owner && !making.made.is_empty() || making.writes_hold(owner)
         };
         if !assignments().any(is_written) {
             builder.delete(own);

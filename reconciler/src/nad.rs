@@ -14,7 +14,7 @@ use metes_core::keys::Scope;
 use metes_core::plan::ask::Sticky;
 use metes_core::pool::auto::auto_pools;
 use metes_core::pool::{
-    Addr, FromPool, Held, InvalidName, Owner, Pod, PoolDefinition, PoolElement, PoolName, RangeSet, Subject,
+    Addr, FromPool, Held, InvalidName, Keep, Owner, Pod, PoolDefinition, PoolElement, PoolName, RangeSet,
 };
 
 use crate::api::{Api, ApiError};
@@ -252,15 +252,13 @@ impl Network {
             Some(from) => pools().find(|pool| pool.pool == from.name)?.keep,
             None => Some(config.keep.unwrap_or_default()),
         };
-        let longest = held.iter().map(keep_of).reduce(|one, other| Some(one?.max(other?))).flatten();
         let set_of =
             |held: &Held| self.sets.iter().position(|set| set.covers(Addr::from(held.address)).is_some());
         let sets: BTreeSet<_> = held.iter().map(set_of).collect();
         let is_whole = held.len() == self.most_addresses() && sets.len() == held.len();
-        let Some(keep) = longest.filter(|_| is_whole) else { return Ok(None) };
-        let subject = Subject { namespace: pod.namespace.clone(), name: pod.name.clone() };
-        let hold = Owner::of_pod(cluster.clone(), &subject, owner.ifname.clone())?;
-        Ok(Some(Sticky { hold, keep: Some(keep) }))
+        let keep = Keep::longest(held.iter().map(keep_of)).filter(|_| is_whole);
+        let sticky = |keep| Sticky::of_pod(cluster.clone(), pod, owner.ifname.clone(), Some(keep));
+        keep.map(sticky).transpose()
     }
 }
 

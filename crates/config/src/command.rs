@@ -10,7 +10,7 @@ use crate::cni::request::Attachment;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
 use metes_core::plan::ask::Sticky;
-use metes_core::pool::{Held, Labels, Owner, Pod, PodUid, RangeSet, RangesWanted, Subject, Wanted};
+use metes_core::pool::{Held, Labels, Owner, Pod, PodUid, RangeSet, RangesWanted, Wanted};
 
 /// A command of CNI that works with the store. VERSION, which does not, is none of them.
 #[derive(Debug)]
@@ -145,12 +145,12 @@ fn sticky_of(
         ))
         .with_details("such addresses are for pods of Kubernetes, whose runtime gives these names"));
     }
-    let subject = Subject { namespace: namespace.clone(), name: name.clone() };
     // `Settings::check_sticky` has seen it.
     let cluster =
         settings.cluster.clone().ok_or_else(|| Error::invalid_config("the host file has no cluster"))?;
-    let hold = Owner::of_pod(cluster, &subject, request.attachment()?.ifname.clone());
-    Ok(Sticky { hold: hold.map_err(|e| Error::invalid_config(format!("CNI_ARGS: {e}")))?, keep })
+    let ifname = request.attachment()?.ifname.clone();
+    let sticky = Sticky::of_pod(cluster, &request.args.pod, ifname, keep);
+    sticky.map_err(|e| Error::invalid_config(format!("CNI_ARGS: {e}")))
 }
 
 /// The configuration of an ADD, if the node allows it, and one line for each key that has no effect.

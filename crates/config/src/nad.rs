@@ -57,10 +57,15 @@ impl Nad {
     /// `namespace/name`
     #[must_use]
     pub fn label(&self) -> String {
-        match (&*self.namespace, &*self.name) {
-            ("", name) => name.to_owned(),
-            (namespace, name) => format!("{namespace}/{name}"),
-        }
+        label(&self.namespace, &self.name)
+    }
+}
+
+/// `namespace/name`; the name alone if there is no namespace.
+pub(crate) fn label(namespace: &str, name: &str) -> String {
+    match namespace {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}/{name}"),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::nad;
 use crate::selection::{Selection, selections};
 
 /// The annotation by which a pod asks for networks.
@@ -34,7 +35,7 @@ impl Workload {
         let (namespace, name) = (text("namespace"), text("name"));
         let full = |Selection { network, .. }: Selection| network.trim_start_matches('/').to_owned();
         let networks = selections(namespace, annotations[NETWORKS].as_str()?).into_iter().map(full).collect();
-        let label = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
+        let label = nad::label(namespace, name);
         let inside = format!("{template}/metadata/annotations").replace('/', ".");
         let key = format!("{path}{inside}");
         Some(Self { label: format!("{kind} {label}"), networks, key: key.trim_start_matches('.').to_owned() })
@@ -43,17 +44,17 @@ impl Workload {
     /// True if its pods ask for the network of this name. An object without a namespace may be for any one.
     #[must_use]
     pub(crate) fn asks_for(&self, network: &str) -> bool {
-        let parts = |full: &str| {
-            full.rsplit_once('/').map_or((None, full.to_owned()), |(namespace, name)| {
-                (Some(namespace.to_owned()), name.to_owned())
-            })
-        };
         let (namespace, name) = parts(network);
         self.networks
             .iter()
             .map(|asked| parts(asked))
             .any(|(of, asked)| asked == name && (of.is_none() || namespace.is_none() || of == namespace))
     }
+}
+
+/// The namespace, if there is one, and the name.
+fn parts(full: &str) -> (Option<&str>, &str) {
+    full.rsplit_once('/').map_or((None, full), |(namespace, name)| (Some(namespace), name))
 }
 
 #[cfg(test)]

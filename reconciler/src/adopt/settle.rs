@@ -124,8 +124,13 @@ impl<K: Kv> Adoption<'_, K> {
         let is_own = uid.is_some() && record.labels.pod.uid == *uid && owner.ifname == demand.owner.ifname;
         if stamp == Stamp::Ours && (owner.is_for_subject() || is_own) {
             let is_used = self.is_used_still(demand, in_use).await?;
-            let why = "its pod's report cannot be confirmed now; `metes hold --remove` ends a hold";
-            return Ok((!is_used).then(|| why.to_owned()));
+            let Pod { namespace, name, .. } = &demand.pod;
+            let why = || {
+                format!(
+                    "the report of pod {namespace}/{name} cannot be confirmed now; `metes hold --remove` ends a hold"
+                )
+            };
+            return Ok((!is_used).then(why));
         }
         let facts =
             OwnerFacts { stamp, pod: record.labels.pod.clone(), boot: None, replaced: false, hold: None };

@@ -50,14 +50,39 @@ enum User {
     Contradiction(Why),
 }
 
+impl User {
+    /// The user of a hold, by its seats.
+    fn of_hold(keys: &Keys, snapshot: &Snapshot, hold: &Owner) -> Result<Self, Halt> {
+        for key in keys.seats_of(hold) {
+            let Some(SeatRecord { user, labels, .. }) = snapshot.record::<SeatRecord>(&key)? else {
+                continue;
+            };
+            let own = keys.owner(&user);
+            if !snapshot.knows(&own) {
+                return Err(Halt::Read(vec![own, key]));
+            }
+            let record = snapshot.record::<OwnerRecord>(&own)?;
+            let names_it =
+                |record: &OwnerRecord| record.seat.as_ref().is_some_and(|seat| keys.seat(seat) == key);
+            return match record.filter(names_it) {
+                Some(record) => Ok(Self::Of(user, Box::new(record))),
+                // They were read one after the other, and the user has left in between.
+                None if snapshot.read_at(&own) != snapshot.read_at(&key) => Err(Halt::Read(vec![own, key])),
+                None => Ok(Self::Contradiction(Why::NoRecord { owner: user, pod: labels.pod })),
+            };
+        }
+        Ok(Self::None)
+    }
+}
+
 /// True if the owner's record, as it was read, was judged to be gone.
-fn is_gone(keys: &Keys, snapshot: &Snapshot, gone: &[&Gone], owner: &Owner) -> bool {
+pub(super) fn is_gone(keys: &Keys, snapshot: &Snapshot, gone: &[&Gone], owner: &Owner) -> bool {
     let revision = snapshot.mod_revision(&keys.owner(owner));
     gone.iter().any(|gone| gone.owner == *owner && gone.revision == revision)
 }
 
 /// An owner that is in the way, with its record as it was read.
-fn holder(keys: &Keys, snapshot: &Snapshot, owner: Owner, record: Box<OwnerRecord>) -> Why {
+pub(super) fn holder(keys: &Keys, snapshot: &Snapshot, owner: Owner, record: Box<OwnerRecord>) -> Why {
     let revision = snapshot.mod_revision(&keys.owner(&owner));
     Why::Holder { owner, record, revision }
 }
@@ -74,14 +99,14 @@ impl Making {
     }
 
     /// True if it writes this hold.
-    pub(super) fn is_seated_by(&self, hold: &Owner) -> bool {
+    pub(super) fn writes_hold(&self, hold: &Owner) -> bool {
         !self.made.is_empty() && self.seating.as_ref().is_some_and(|seating| seating.seat.hold == *hold)
     }
 }
 
 impl Assignment {
     /// Finds whether the owner gets a seat. What must be read first comes as an error.
-    pub(super) fn place(
+    pub(super) fn judge_seat(
         &self,
         keys: &Keys,
         snapshot: &Snapshot,
@@ -94,12 +119,12 @@ impl Assignment {
         }
         let hold = snapshot.record::<OwnerRecord>(&keys.owner(&sticky.hold))?;
         let fits = match &hold {
-            Some(record) => self.fits(keys, snapshot, record)?,
+            Some(record) => self.fits(keys, snapshot, (&sticky.hold, record))?,
             None => false,
         };
         let is_gone = |owner: &Owner| is_gone(keys, snapshot, gone, owner);
         let mut replaced = Vec::new();
-        match self.user_of(keys, snapshot, &sticky.hold)? {
+        match User::of_hold(keys, snapshot, &sticky.hold)? {
             // ADDs have made such a hold, or a person.
             User::None if hold.is_some() && !fits && self.under == Under::Pause => {
                 return Ok(SeatJudged::Itself);
@@ -146,7 +171,7 @@ impl Assignment {
         }
         let is_gone = |owner: &Owner| is_gone(keys, snapshot, gone, owner);
         let mut owners = Vec::new();
-        match self.user_of(keys, snapshot, &hold)? {
+        match User::of_hold(keys, snapshot, &hold)? {
             User::None => {}
             User::Contradiction(why) => return Ok(Standing::InTheWay(why)),
             User::Of(user, used) if is_gone(&user) => owners.push((user, *used)),
@@ -184,8 +209,12 @@ impl Assignment {
     }
 
     /// True if the hold has exactly these addresses.
-    fn fits(&self, keys: &Keys, snapshot: &Snapshot, record: &OwnerRecord) -> Result<bool, Halt> {
-        let Some(Sticky { hold, .. }) = &self.sticky else { return Ok(false) };
+    fn fits(
+        &self,
+        keys: &Keys,
+        snapshot: &Snapshot,
+        (hold, record): (&Owner, &OwnerRecord),
+    ) -> Result<bool, Halt> {
         if !record.addresses.iter().map(Held::in_network).eq(self.held.iter().map(Held::in_network)) {
             return Ok(false);
         }
@@ -198,30 +227,8 @@ impl Assignment {
         Ok(true)
     }
 
-    /// The user of a hold, by its seats.
-    fn user_of(&self, keys: &Keys, snapshot: &Snapshot, hold: &Owner) -> Result<User, Halt> {
-        for key in keys.seats_of(hold) {
-            let Some(SeatRecord { user, labels, .. }) = snapshot.record::<SeatRecord>(&key)? else {
-                continue;
-            };
-            let own = keys.owner(&user);
-            if !snapshot.knows(&own) {
-                return Err(Halt::Read(vec![own, key]));
-            }
-            let record = snapshot.record::<OwnerRecord>(&own)?;
-            let names_it =
-                |record: &OwnerRecord| record.seat.as_ref().is_some_and(|seat| keys.seat(seat) == key);
-            return match record.filter(names_it) {
-                Some(record) => Ok(User::Of(user, Box::new(record))),
-                // They were read one after the other, and the user has left in between.
-                None if snapshot.read_at(&own) != snapshot.read_at(&key) => Err(Halt::Read(vec![own, key])),
-                None => Ok(User::Contradiction(Why::NoRecord { owner: user, pod: labels.pod })),
-            };
-        }
-        Ok(User::None)
-    }
-
-    fn is_of_same_interface(&self, owner: &Owner, record: &OwnerRecord) -> bool {
+    /// True if it is an owner of this interface of the pod.
+    pub(super) fn is_of_same_interface(&self, owner: &Owner, record: &OwnerRecord) -> bool {
         let is_same = is_same_pod((owner, &record.labels.pod), (&self.owner, &self.labels.pod));
         is_same && owner.ifname == self.owner.ifname
     }
@@ -256,7 +263,7 @@ impl Assignments<'_> {
         all: &[Making],
         builder: &mut Builder<'_>,
     ) {
-        let is_written = |hold: &Owner| all.iter().any(|making| making.is_seated_by(hold));
+        let is_written = |hold: &Owner| all.iter().any(|making| making.writes_hold(hold));
         if record.seat.as_ref().is_some_and(|seat| !is_written(&seat.hold)) {
             free::free_seat(keys, owner, record, builder);
         }

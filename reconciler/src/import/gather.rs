@@ -10,8 +10,7 @@ use metes_core::keys::Scope;
 use metes_core::plan::ask::Sticky;
 use metes_core::pool::range::RangeSet;
 use metes_core::pool::{
-    Addr, ClusterName, ContainerId, Held, InterfaceName, InvalidName, Labels, NetworkName, Owner, Pod,
-    Subject,
+    Addr, ClusterName, ContainerId, Held, InterfaceName, InvalidName, Keep, Labels, NetworkName, Owner, Pod,
 };
 
 use super::facts::{PodFacts, PodRef, Reservation, World};
@@ -46,6 +45,15 @@ struct Member<'a> {
     /// True if the pod is written on its records, so that the records can be freed when the pod is gone.
     is_labelled: bool,
     found: Vec<FoundAddress>,
+}
+
+impl Member<'_> {
+    /// True if the pod reports these addresses for the interface, and no other.
+    fn reports_exactly(&self, Group { owner, held, .. }: &Group) -> bool {
+        let told = self.facts.told().iter().find(|one| owner.ifname == *one.interface);
+        let told = told.and_then(|one| one.addresses().ok()).unwrap_or_default();
+        told.len() == held.len() && held.iter().all(|held| told.contains(&held.address))
+    }
 }
 
 struct Gathering<'a> {
@@ -340,7 +348,9 @@ impl<'a> Gathering<'a> {
                 false
             });
             if !member.found.is_empty() {
-                groups.push((self.group(owner, &member), member));
+                let group = self.group(owner, &member);
+                let is_reported = member.reports_exactly(&group);
+                groups.push((group, is_reported));
             }
         }
         self.out.groups = with_one_for_each_hold(groups);
@@ -386,16 +396,14 @@ impl<'a> Gathering<'a> {
     fn sticky(&self, owner: &Owner, pod: &Pod, held: &[Held], uses: &[&Use]) -> Option<Sticky> {
         pod.uid.as_ref()?;
         let one_of_each = |ranges: &&Ranges| {
-            let of_sets = ranges.sets.iter().zip(held);
+            let mut of_sets = ranges.sets.iter().zip(held);
             ranges.sets.len() == held.len()
-                && of_sets.into_iter().all(|(set, held)| set.covers(Addr::from(held.address)).is_some())
+                && of_sets.all(|(set, held)| set.covers(Addr::from(held.address)).is_some())
         };
         let keep_of =
             |one: &&Use| one.ranges.as_ref().ok().filter(one_of_each).and_then(|ranges| ranges.keep);
-        let keep = uses.iter().map(keep_of).reduce(|one, other| Some(one?.max(other?))).flatten()?;
-        let subject = Subject { namespace: pod.namespace.clone(), name: pod.name.clone() };
-        let hold = Owner::of_pod(self.world.cluster.clone(), &subject, owner.ifname.clone()).ok()?;
-        Some(Sticky { hold, keep: Some(keep) })
+        let keep = Keep::longest(uses.iter().map(keep_of))?;
+        Sticky::of_pod(self.world.cluster.clone(), pod, owner.ifname.clone(), Some(keep)).ok()
     }
 
     /// The `ipam` sections that may have asked for all of these addresses: the one that multus reports, otherwise every
@@ -416,26 +424,19 @@ impl<'a> Gathering<'a> {
 }
 
 /// A hold has one user. If several containers of a pod have entries for one interface, it is the one whose addresses
-/// the pod reports; if that does not tell, none.
-fn with_one_for_each_hold(groups: Vec<(Group, Member<'_>)>) -> Vec<Group> {
-    let is_reported = |group: &Group, member: &Member<'_>| {
-        let told = member.facts.told().iter().find(|one| group.owner.ifname == *one.interface);
-        let told = told.and_then(|one| one.addresses().ok()).unwrap_or_default();
-        told.len() == group.held.len() && group.held.iter().all(|held| told.contains(&held.address))
-    };
+/// the pod reports; if that does not tell, none. Each group comes with whether the pod reports exactly its addresses.
+fn with_one_for_each_hold(groups: Vec<(Group, bool)>) -> Vec<Group> {
     let mut users: HashMap<Owner, Vec<bool>> = HashMap::new();
-    for (group, member) in &groups {
+    for (group, is_reported) in &groups {
         if let Some(sticky) = &group.sticky {
-            users.entry(sticky.hold.clone()).or_default().push(is_reported(group, member));
+            users.entry(sticky.hold.clone()).or_default().push(*is_reported);
         }
     }
-    let with_one = |(mut group, member): (Group, Member<'_>)| {
-        let is_user = |users: &Vec<bool>| {
-            users.len() == 1
-                || users.iter().filter(|reported| **reported).count() == 1 && is_reported(&group, &member)
-        };
-        let keeps = group.sticky.as_ref().is_some_and(|sticky| users.get(&sticky.hold).is_some_and(is_user));
-        group.sticky = group.sticky.filter(|_| keeps);
+    let with_one = |(mut group, is_reported): (Group, bool)| {
+        group.sticky = group.sticky.filter(|sticky| {
+            let users = &users[&sticky.hold];
+            users.len() == 1 || is_reported && users.iter().filter(|reported| **reported).count() == 1
+        });
         group
     };
     groups.into_iter().map(with_one).collect()

@@ -11,7 +11,7 @@ use metes_config::cni::request::Attachment;
 use metes_config::command::CheckConfig;
 use metes_core::plan::ask::{Ask, RunStamp, Sticky};
 use metes_core::pool::{
-    ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Subject, Wanted,
+    ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Wanted,
 };
 use metes_engine::random::random_id;
 use metes_node::spool::Spool;
@@ -425,9 +425,8 @@ impl World<'_> {
     /// The hold that a pod's addresses stay with, if its network says so.
     fn sticky(&self, config: usize, pod: &Pod) -> Option<Sticky> {
         let keep = self.plan.configs[config].keep.filter(|_| pod.uid.is_some())?;
-        let Pod { namespace, name, .. } = pod.clone();
-        let hold = Owner::of_pod(checked(CLUSTER), &Subject { namespace, name }, checked(IFNAME));
-        Some(Sticky { hold: hold.expect("the world's names keep the rules"), keep: Some(keep) })
+        let sticky = Sticky::of_pod(checked(CLUSTER), pod, checked(IFNAME), Some(keep));
+        Some(sticky.expect("the world's names keep the rules"))
     }
 
     pub(crate) fn labels(&self, config: usize, pod: usize) -> Labels {

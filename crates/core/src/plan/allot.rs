@@ -315,7 +315,7 @@ impl Deciding<'_> {
         for key in self.reservations_of(&self.asked.ask.owner, &record)? {
             builder.unchanged(key);
         }
-        self.must_sit(&record)?;
+        self.must_sit(&self.asked.ask.owner, &record)?;
         // Another run may have served this one without its knowledge.
         let repeats = record.start.as_ref() != Some(&self.asked.ask.stamp.start);
         let start = match record.start {
@@ -342,8 +342,8 @@ impl Deciding<'_> {
         builder.unchanged(own.clone());
         builder.delete(own);
         if let Some(seat) = &older.record.seat {
-            self.require_with(&[self.keys.seat(seat)], self.keys.owner(&older.owner))?;
-            sticky::take_over(self.keys, seat, &older.owner, self.asked.ask, &mut builder)?;
+            self.must_sit(&older.owner, &older.record)?;
+            sticky::put_seat(self.keys, seat, self.asked.ask, &mut builder);
         }
         let addresses = self.asked.kept(older.record.addresses.clone());
         let mut record = self.asked.record(addresses).in_seat(older.record.seat.clone());
@@ -400,10 +400,9 @@ impl Deciding<'_> {
         Ok(keys)
     }
 
-    /// The seat that the owner's record names must name the owner.
-    fn must_sit(&self, record: &OwnerRecord) -> Result<(), Halt> {
+    /// The seat that an owner's record names must name the owner. The seat is not compared: one transaction writes both.
+    fn must_sit(&self, owner: &Owner, record: &OwnerRecord) -> Result<(), Halt> {
         let Some(key) = sticky::seat_key(self.keys, record) else { return Ok(()) };
-        let owner = &self.asked.ask.owner;
         self.require_with(std::slice::from_ref(&key), self.keys.owner(owner))?;
         let user = self.snapshot.record::<SeatRecord>(&key)?.map(|seat| seat.user);
         if user.as_ref() == Some(owner) {

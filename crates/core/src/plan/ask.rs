@@ -6,7 +6,8 @@ use super::known_pool::DecodedPools;
 use super::pools;
 use crate::keys::{Bytes, HintName, Keys, digest_hex};
 use crate::pool::{
-    AskedRanges, Facts, Keep, Labels, Meta, Owner, PoolsWanted, Record, Reservation, RunStart, Seat, Wanted,
+    AskedRanges, ClusterName, Facts, InterfaceName, InvalidName, Keep, Labels, Meta, Owner, Pod, PoolsWanted,
+    Record, Reservation, RunStart, Seat, Subject, Wanted,
 };
 use crate::snapshot::Snapshot;
 
@@ -36,6 +37,22 @@ pub struct Sticky {
     /// For how long a hold that is made now stays after its last use; none: its pools say it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<Keep>,
+}
+
+impl Sticky {
+    /// The hold for the interface of a pod.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if the pod's names cannot be part of a key.
+    pub fn of_pod(
+        cluster: ClusterName,
+        pod: &Pod,
+        ifname: InterfaceName,
+        keep: Option<Keep>,
+    ) -> Result<Self, InvalidName> {
+        let subject = Subject { namespace: pod.namespace.clone(), name: pod.name.clone() };
+        Ok(Self { hold: Owner::of_pod(cluster, &subject, ifname)?, keep })
+    }
 }
 
 /// A run, as the records say that it writes.

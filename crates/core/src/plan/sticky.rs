@@ -18,9 +18,7 @@ use super::resolved::Resolved;
 use super::source::{Source, SourceSet};
 use crate::builder::Builder;
 use crate::keys::{Bytes, Keys, NetworkAddress};
-use crate::pool::{
-    Held, HoldNote, Keep, Owner, OwnerRecord, PoolName, Record, Reservation, Seat, SeatRecord,
-};
+use crate::pool::{Held, HoldNote, Keep, OwnerRecord, PoolName, Record, Reservation, Seat, SeatRecord};
 use crate::snapshot::Snapshot;
 
 /// The records of an owner that gets new addresses.
@@ -173,27 +171,8 @@ fn without_hold(seat: &Seat, keys: &Keys, seen: &Snapshot) -> Halt {
     }
 }
 
-/// Takes the seat of an older owner, whose record is compared. The seat is not: one transaction writes both. So it must
-/// have been read since the record was written.
-pub(crate) fn take_over(
-    keys: &Keys,
-    seat: &Seat,
-    older: &Owner,
-    ask: &Ask,
-    builder: &mut Builder<'_>,
-) -> Result<(), Halt> {
-    let key = keys.seat(seat);
-    if builder.seen().record::<SeatRecord>(&key)?.is_none_or(|taken| taken.user != *older) {
-        let seat = String::from_utf8_lossy(&key);
-        let why = format!("{seat} does not name the user whose record names it, {older}");
-        return Err(Halt::Refuse(Refused::Contradiction(why)));
-    }
-    put_seat(keys, seat, ask, builder);
-    Ok(())
-}
-
 /// Writes the seat of an ADD.
-fn put_seat(keys: &Keys, seat: &Seat, ask: &Ask, builder: &mut Builder<'_>) {
+pub(crate) fn put_seat(keys: &Keys, seat: &Seat, ask: &Ask, builder: &mut Builder<'_>) {
     let (labels, taken_at) = (ask.labels.clone(), ask.stamp.created_at.clone());
     builder.put(keys.seat(seat), SeatRecord::new(ask.owner.clone(), labels, taken_at).encode());
 }

@@ -32,6 +32,12 @@ impl Keep {
         seconds.map_or(Self::Forever, Self::Seconds)
     }
 
+    /// The longest of these; none if one of them is none, or if there is none.
+    #[must_use]
+    pub fn longest(all: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        all.into_iter().reduce(|one, other| Some(one?.max(other?))).flatten()
+    }
+
     /// In seconds; none: without an end.
     #[must_use]
     pub fn seconds(self) -> Option<u64> {

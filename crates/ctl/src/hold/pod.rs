@@ -316,12 +316,14 @@ pub(super) async fn read_holds<K: Kv>(
                     name: name.clone(),
                     ifname: owner.ifname.clone(),
                 }),
-                used_by: seats.get(&owner).map(|SeatRecord { user, labels, taken_at, .. }| UserRow {
-                    node: user.node.clone(),
-                    container_id: user.container_id.clone(),
-                    pod_uid: labels.pod.uid.clone(),
-                    since: taken_at.clone(),
-                }),
+                used_by: seats.get(&owner).and_then(Option::as_ref).map(
+                    |SeatRecord { user, labels, taken_at, .. }| UserRow {
+                        node: user.node.clone(),
+                        container_id: user.container_id.clone(),
+                        pod_uid: labels.pod.uid.clone(),
+                        since: taken_at.clone(),
+                    },
+                ),
             });
         }
     }
@@ -332,16 +334,8 @@ pub(super) async fn read_holds<K: Kv>(
 pub(crate) async fn read_unused<K: Kv>(
     context: &Context<'_, K>,
 ) -> Result<BTreeSet<NetworkAddress>, Failure> {
-    let (session, keys) = (context.session, context.session.keys);
-    // A seat that does not decode counts as taken.
-    let see = |taken: &mut BTreeSet<Owner>, entry: Entry| {
-        if let Ok(Key::Seat(seat)) = keys.parse(&entry.key) {
-            taken.insert(seat.hold);
-        }
-    };
-    let (records, (taken, _)) =
-        (read_records(context).await?, walk(session, &keys.seats(), BTreeSet::new, see).await?);
-    let unused = records.iter().filter(|(hold, _)| !taken.contains(hold));
+    let (records, seats) = (read_records(context).await?, read_seats(context).await?);
+    let unused = records.iter().filter(|(hold, _)| !seats.contains_key(hold));
     let unused = unused.filter_map(|(_, entry)| OwnerRecord::decode(&entry.value).ok());
     let addresses = |record: OwnerRecord| -> Vec<NetworkAddress> {
         record.reserved().map(|(network, address)| (network.clone(), address)).collect()
@@ -365,13 +359,12 @@ async fn read_records<K: Kv>(context: &Context<'_, K>) -> Result<BTreeMap<Owner,
     Ok(holds)
 }
 
-/// The user of each hold that a container uses.
-async fn read_seats<K: Kv>(context: &Context<'_, K>) -> Result<BTreeMap<Owner, SeatRecord>, Failure> {
+/// The seat of each hold that a container uses; none where it does not decode.
+async fn read_seats<K: Kv>(context: &Context<'_, K>) -> Result<BTreeMap<Owner, Option<SeatRecord>>, Failure> {
     let keys = context.session.keys;
-    let see = |seats: &mut BTreeMap<Owner, SeatRecord>, entry: Entry| {
-        if let (Ok(Key::Seat(seat)), Ok(record)) = (keys.parse(&entry.key), SeatRecord::decode(&entry.value))
-        {
-            seats.insert(seat.hold, record);
+    let see = |seats: &mut BTreeMap<Owner, Option<SeatRecord>>, entry: Entry| {
+        if let Ok(Key::Seat(seat)) = keys.parse(&entry.key) {
+            seats.insert(seat.hold, SeatRecord::decode(&entry.value).ok());
         }
     };
     Ok(walk(context.session, &keys.seats(), BTreeMap::new, see).await?.0)
