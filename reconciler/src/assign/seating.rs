@@ -105,7 +105,7 @@ impl Making {
 }
 
 impl Assignment {
-    /// Finds whether the owner gets a seat. What must be read first comes as an error.
+    /// Finds whether the owner gets a seat. Keys that must be read first come as an error.
     pub(super) fn judge_seat(
         &self,
         keys: &Keys,
