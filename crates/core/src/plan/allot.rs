@@ -400,7 +400,8 @@ impl Deciding<'_> {
         Ok(keys)
     }
 
-    /// The seat that an owner's record names must name the owner. The seat is not compared: one transaction writes both.
+    /// The seat that an owner's record names must name the owner. The seat is not compared: one transaction writes
+    /// both.
     fn must_sit(&self, owner: &Owner, record: &OwnerRecord) -> Result<(), Halt> {
         let Some(key) = sticky::seat_key(self.keys, record) else { return Ok(()) };
         self.require_with(std::slice::from_ref(&key), self.keys.owner(owner))?;
