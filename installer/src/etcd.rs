@@ -16,9 +16,10 @@ use std::process::Command;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::EtcdArgs;
+use crate::client::TlsFiles;
 use crate::failure::Failure;
 use crate::files;
-use crate::member::{self, Beginning, Place, TlsFiles};
+use crate::member::{self, Beginning, Place};
 use crate::seat::Seat;
 use crate::template::{Template, object};
 

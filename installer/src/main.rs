@@ -4,6 +4,7 @@
 
 mod arguments;
 mod certificates;
+mod client;
 mod etcd;
 mod etcdctl;
 mod failure;

@@ -1,13 +1,12 @@
 //! The etcd that the other members run: its list of members, read and changed.
 
-use std::error::Error as _;
 use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error, GetOptions, Member, TlsOptions};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::roster::Listed;
+use crate::client::within;
 
 /// An election takes one or two seconds.
 const LIST: Duration = Duration::from_secs(5);
@@ -71,21 +70,4 @@ impl Roster {
 
 fn listed(members: &[Member]) -> Vec<Listed> {
     members.iter().map(|m| Listed { id: m.id(), peer_urls: m.peer_urls().to_vec() }).collect()
-}
-
-async fn within<T>(limit: Duration, request: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
-    match timeout(limit, request).await {
-        Ok(answer) => answer.map_err(|e| in_words(&e)),
-        Err(_) => Err(format!("no answer in {} s", limit.as_secs())),
-    }
-}
-
-/// etcd's own words, or those of the innermost cause.
-fn in_words(error: &Error) -> String {
-    let Error::GRpcStatus(status) = error else { return error.to_string() };
-    let mut cause = status.source();
-    while let Some(inner) = cause.and_then(|cause| cause.source()) {
-        cause = Some(inner);
-    }
-    cause.map_or_else(|| status.message().to_owned(), ToString::to_string)
 }

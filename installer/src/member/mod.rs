@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::client::{self, TlsFiles};
 use crate::failure::Failure;
 use crate::log::say;
 use crate::seat::Seat;
@@ -28,7 +29,6 @@ use folder::{Content, Identity};
 use roster::{Change, Listed};
 use steps::Answering;
 use tls::Tls;
-pub(crate) use tls::TlsFiles;
 
 /// The places of a member and of the others.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ async fn find_out(
 
 /// True if the etcd of the other members does not have this member any more.
 async fn is_removed(place: &Place, identity: Identity) -> Result<bool, Failure> {
-    let listed = match tls::of_client(&place.client_tls) {
+    let listed = match client::tls(&place.client_tls) {
         Ok(tls) => etcd::roster(&place.client_urls(), &tls).await,
         Err(e) => Err(e.to_string()),
     };
@@ -208,7 +208,7 @@ async fn round(place: &Place, seen: &mut Seen, answering: &Answering) -> Result<
 }
 
 async fn join(place: &Place) -> Result<Beginning, String> {
-    let tls = tls::of_client(&place.client_tls).map_err(|e| e.to_string())?;
+    let tls = client::tls(&place.client_tls).map_err(|e| e.to_string())?;
     let mut roster = etcd::roster(&place.client_urls(), &tls).await?;
     let named: Vec<_> = place.others.iter().chain([&place.me]).map(|seat| seat.peer).collect();
     // Each removal shortens the list.

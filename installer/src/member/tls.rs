@@ -1,24 +1,16 @@
-//! The certificates with which a member is let in: those that its etcd uses.
+//! The certificates with which a member speaks to the others: those that its etcd uses.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use etcd_client::{Certificate, Identity as ClientIdentity, TlsOptions};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use crate::client::TlsFiles;
 use crate::failure::Failure;
-
-/// Where the files of one kind are.
-#[derive(Debug, Clone)]
-pub(crate) struct TlsFiles {
-    pub(crate) ca: PathBuf,
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
-}
 
 /// For asking the steps of other members and answering them, and for etcd.
 #[derive(Clone)]
@@ -59,13 +51,6 @@ impl Tls {
             asking: Arc::new(asking.map_err(|e| wrong(&e))?),
         })
     }
-}
-
-/// As a client of etcd.
-pub(super) fn of_client(files: &TlsFiles) -> Result<TlsOptions, Failure> {
-    let ca = Certificate::from_pem(read(&files.ca)?);
-    let identity = ClientIdentity::from_pem(read(&files.certificate)?, read(&files.key)?);
-    Ok(TlsOptions::new().ca_certificate(ca).identity(identity))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

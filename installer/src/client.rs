@@ -1,0 +1,48 @@
+//! A client of etcd, with the certificate of a member: its user in etcd has all rights, where etcd has users.
+
+use std::error::Error as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use etcd_client::{Certificate, Error, Identity, TlsOptions};
+use tokio::time::timeout;
+
+use crate::failure::Failure;
+
+/// Where the files of one kind are.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsFiles {
+    pub(crate) ca: PathBuf,
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+/// As a client of etcd.
+pub(crate) fn tls(files: &TlsFiles) -> Result<TlsOptions, Failure> {
+    let read = |path: &Path| fs::read(path).map_err(Failure::on("read", path));
+    let ca = Certificate::from_pem(read(&files.ca)?);
+    let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
+    Ok(TlsOptions::new().ca_certificate(ca).identity(identity))
+}
+
+/// The answer, or why there is none, in etcd's words.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    request: impl Future<Output = Result<T, Error>>,
+) -> Result<T, String> {
+    match timeout(limit, request).await {
+        Ok(answer) => answer.map_err(|e| in_words(&e)),
+        Err(_) => Err(format!("no answer in {} s", limit.as_secs())),
+    }
+}
+
+/// etcd's own words, or those of the innermost cause.
+fn in_words(error: &Error) -> String {
+    let Error::GRpcStatus(status) = error else { return error.to_string() };
+    let mut cause = status.source();
+    while let Some(inner) = cause.and_then(|cause| cause.source()) {
+        cause = Some(inner);
+    }
+    cause.map_or_else(|| status.message().to_owned(), ToString::to_string)
+}
