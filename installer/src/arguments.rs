@@ -1,6 +1,5 @@
 //! The command line.
 
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -31,12 +30,18 @@ pub(crate) enum Verb {
     Certificates(CertificatesArgs),
     /// Find out how this member of etcd begins, and run it
     Etcd(EtcdArgs),
-    /// Keep the newest snapshots of etcd on this node, and list them
+    /// Look after the member of etcd on this node: users and roles, snapshots, defragmentation
+    EtcdCare(EtcdCareArgs),
+    /// Make etcd's users and roles what they should be, and switch authentication on
+    EtcdRoles(MemberArgs),
+    /// Take a snapshot of the member on this node
+    EtcdSnapshot(EtcdCareArgs),
+    /// Give back the space of compacted revisions of the member on this node
+    EtcdDefragment(MemberArgs),
+    /// List the snapshots of etcd on this node
     Snapshots(SnapshotsArgs),
     /// Restore this member of etcd from a snapshot
     EtcdRestore(EtcdRestoreArgs),
-    /// Run etcdctl against the member on this node
-    Etcdctl(EtcdctlArgs),
     /// Copy this program, for a container whose image has no other one
     Copy(CopyArgs),
 }
@@ -142,8 +147,9 @@ pub(crate) struct CertificatesArgs {
     pub(crate) out: PathBuf,
 }
 
+/// One member of etcd.
 #[derive(Debug, Args)]
-pub(crate) struct EtcdArgs {
+pub(crate) struct MemberArgs {
     #[command(flatten)]
     pub(crate) template: TemplateArgs,
     /// This member's address
@@ -152,6 +158,12 @@ pub(crate) struct EtcdArgs {
     /// The configuration of all members
     #[arg(long, value_name = "FILE", default_value = "/etc/metes/etcd.json")]
     pub(crate) base: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EtcdArgs {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
     /// The configuration of this member, to be written
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
@@ -160,17 +172,30 @@ pub(crate) struct EtcdArgs {
     pub(crate) etcd: PathBuf,
 }
 
+/// Where snapshots are kept, and how many.
+#[derive(Debug, Args)]
+pub(crate) struct KeptArgs {
+    /// Where the snapshots are
+    #[arg(long, value_name = "FOLDER", default_value = "/snapshots")]
+    pub(crate) folder: PathBuf,
+    /// How many snapshots stay when one is taken
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) keep: u16,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EtcdCareArgs {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
+    #[command(flatten)]
+    pub(crate) kept: KeptArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotsArgs {
     /// Where the snapshots are
     #[arg(long, value_name = "FOLDER", default_value = "/snapshots")]
     pub(crate) folder: PathBuf,
-    /// A new snapshot in this folder, which gets the present time as its name if it is whole
-    #[arg(long, value_name = "FILE")]
-    pub(crate) add: Option<PathBuf>,
-    /// How many snapshots stay when one is added
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) keep: u16,
     /// Stay after the list, as the pods of a DaemonSet must
     #[arg(long)]
     pub(crate) stay: bool,
@@ -201,21 +226,6 @@ pub(crate) struct EtcdRestoreArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct EtcdctlArgs {
-    #[command(flatten)]
-    pub(crate) template: TemplateArgs,
-    /// The member's address
-    #[arg(long, value_name = "ADDRESS", env = "NODE_IP")]
-    pub(crate) node_ip: IpAddr,
-    /// etcd's program for people
-    #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/etcdctl")]
-    pub(crate) etcdctl: PathBuf,
-    /// What it is to do
-    #[arg(last = true, required = true, value_name = "ARGUMENT")]
-    pub(crate) arguments: Vec<OsString>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
     /// What to write
     #[arg(long, value_name = "FILE")]
@@ -242,11 +252,12 @@ mod tests {
             "certificates --namespace metes --out x --days 3650",
             "certificates --namespace metes --out x --keep /etc/metes/made",
             "etcd --node-ip fd00::1 --out x --etcd /y",
-            "snapshots --node n --add /snapshots/.new.db --keep 1",
+            "etcd-care --node-ip fd00::1 --keep 1 --folder /x",
+            "etcd-roles --node-ip 10.0.0.1",
+            "etcd-snapshot --node-ip 10.0.0.1",
             "snapshots --node n --stay",
             "etcd-restore --node-ip 10.0.0.1",
             "copy --out /tools/metes-install",
-            "etcdctl --node-ip fd00::1 -- defrag --cluster",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }
@@ -265,12 +276,11 @@ mod tests {
             "certificates --namespace metes --out x --days 3651",
             "certificates --namespace metes --out x --days 0",
             "etcd --node-ip node --out x",
-            "snapshots --node n --keep 0",
+            "etcd-care --node-ip 10.0.0.1 --keep 0",
+            "snapshots --node n --keep 1",
             "snapshots --node=",
             "etcd-restore --node-ip node",
             "copy",
-            "etcdctl --node-ip 10.0.0.1",
-            "etcdctl --node-ip 10.0.0.1 defrag",
         ] {
             assert_eq!(parse(bad).map_err(|e| e.exit_code()).err(), Some(2), "{bad}");
         }

@@ -4,7 +4,7 @@
 //! whose certificates cannot be [kept](Made).
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -42,10 +42,10 @@ struct Made {
     not_after: i64,
 }
 
-/// A certificate to make: its holder, and its use.
+/// A certificate to make, and its use.
 struct Purpose<'a> {
+    /// The name of its Secret, and its common name: the client's user in etcd.
     secret: &'static str,
-    common_name: &'static str,
     names: &'a [String],
     usages: &'static [ExtendedKeyUsagePurpose],
 }
@@ -60,7 +60,10 @@ pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
     let template = Template::read(&template.template)?;
     let authority = match kept_authority(ca)? {
         Some(authority) => authority,
-        None => new_authority().map_err(said)?,
+        None => {
+            refuse_to_replace(keep.as_deref())?;
+            new_authority().map_err(said)?
+        }
     };
     let names = server_names(&template, namespace)?;
     // Peers know each other only by address.
@@ -119,6 +122,24 @@ fn kept_authority(folder: &Path) -> Result<Option<Pair>, Failure> {
     }
 }
 
+/// A new authority beside certificates of an older one would cut off etcd, nodes and pods, each at another moment.
+fn refuse_to_replace(keep: Option<&Path>) -> Result<(), Failure> {
+    let folders = keep.map(files::list).transpose()?.unwrap_or_default();
+    let is_certified = |folder: &&PathBuf| folder.join("ca.crt").exists();
+    let names = folders.iter().filter(is_certified).filter_map(|folder| folder.file_name()?.to_str());
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "refused: the Secret metes-ca is gone, and its authority has signed what is in the Secrets {0}. Restore \
+         metes-ca from a backup of it. To begin with a new authority, and be without etcd for about a minute, delete \
+         those Secrets: kubectl delete secret {1}",
+        names.join(", "),
+        names.join(" ")
+    )))
+}
+
 fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = params(AUTHORITY, &[], AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -142,15 +163,17 @@ fn params(common_name: &str, names: &[String], days: i64) -> Result<CertificateP
     Ok(params)
 }
 
-fn purposes<'a>(names: &'a [String], peers: &'a [String], webhook: &'a [String]) -> [Purpose<'a>; 5] {
+fn purposes<'a>(names: &'a [String], peers: &'a [String], webhook: &'a [String]) -> [Purpose<'a>; 7] {
+    let client = |name| Purpose { secret: name, names: &[], usages: CLIENT };
     [
-        Purpose { secret: "metes-etcd-server", common_name: "metes-etcd-server", names, usages: BOTH },
-        Purpose { secret: "metes-etcd-peer", common_name: "metes-etcd-peer", names: peers, usages: BOTH },
-        Purpose { secret: "metes-client", common_name: "metes", names: &[], usages: CLIENT },
-        // For operators, where etcd has users and roles.
-        Purpose { secret: "metes-admin", common_name: "metes-admin", names: &[], usages: CLIENT },
+        Purpose { secret: "metes-etcd-server", names, usages: BOTH },
+        Purpose { secret: "metes-etcd-peer", names: peers, usages: BOTH },
+        client("metes-node"),
+        client("metes-reconciler"),
+        client("metes-viewer"),
+        client("metes-admin"),
         // Not for etcd: the API server asks it about networks.
-        Purpose { secret: "metes-webhook", common_name: "metes-webhook", names: webhook, usages: SERVER },
+        Purpose { secret: "metes-webhook", names: webhook, usages: SERVER },
     ]
 }
 
@@ -202,7 +225,7 @@ fn certified(
     days: i64,
 ) -> Result<(Pair, Made), rcgen::Error> {
     let key = KeyPair::generate()?;
-    let mut params = params(purpose.common_name, purpose.names, days)?;
+    let mut params = params(purpose.secret, purpose.names, days)?;
     params.extended_key_usages = purpose.usages.to_vec();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;

@@ -38,7 +38,7 @@ pub(crate) async fn within<T>(
 }
 
 /// etcd's own words, or those of the innermost cause.
-fn in_words(error: &Error) -> String {
+pub(crate) fn in_words(error: &Error) -> String {
     let Error::GRpcStatus(status) = error else { return error.to_string() };
     let mut cause = status.source();
     while let Some(inner) = cause.and_then(|cause| cause.source()) {

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
-use crate::arguments::EtcdArgs;
+use crate::arguments::{EtcdArgs, MemberArgs};
 use crate::client::TlsFiles;
 use crate::failure::Failure;
 use crate::files;
@@ -25,7 +25,7 @@ use crate::template::{Template, object};
 
 /// Becomes etcd, or says why not.
 pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
-    let EtcdArgs { template, node_ip, base, out, etcd } = arguments;
+    let EtcdArgs { member: MemberArgs { template, node_ip, base }, out, etcd } = arguments;
     let began = data_of(out)?;
     if let Some(data) = &began
         && member::has_data(data)?
@@ -34,8 +34,7 @@ pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
     }
     let seats = || Seat::all(&Template::read(&template.template)?);
     let members = seats()?;
-    let content = fs::read(base).map_err(Failure::on("read", base))?;
-    let keys = object(base, &content)?;
+    let keys = shared(base)?;
     let place = place(&keys, base, &members, *node_ip, began.is_some())?;
     let beginning = member::begin(&place, || match seats()? == members {
         true => Ok(()),
@@ -59,6 +58,29 @@ fn exec(etcd: &Path, config: &Path) -> Failure {
     Failure::on("run", etcd)(e)
 }
 
+/// The configuration of all members.
+fn shared(base: &Path) -> Result<Map<String, Value>, Failure> {
+    object(base, &fs::read(base).map_err(Failure::on("read", base))?)
+}
+
+/// The certificate with which a member asks others as a client.
+pub(crate) fn client_tls(base: &Path) -> Result<TlsFiles, Failure> {
+    tls(&shared(base)?, base, "client-transport-security")
+}
+
+fn tls(keys: &Map<String, Value>, base: &Path, kind: &str) -> Result<TlsFiles, Failure> {
+    let file =
+        |key: &str| path(keys.get(kind).and_then(|files| files.get(key)), base, &format!("{kind}.{key}"));
+    Ok(TlsFiles { ca: file("trusted-ca-file")?, certificate: file("cert-file")?, key: file("key-file")? })
+}
+
+fn path(value: Option<&Value>, base: &Path, name: &str) -> Result<PathBuf, Failure> {
+    match value.and_then(Value::as_str) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => Err(Failure::new(format!("{}: `{name}` is missing", base.display()))),
+    }
+}
+
 fn place(
     keys: &Map<String, Value>,
     base: &Path,
@@ -68,27 +90,13 @@ fn place(
 ) -> Result<Place, Failure> {
     let me = Seat::of_node(members, me)?;
     let others = members.iter().filter(|seat| **seat != me).copied().collect();
-    let path = |value: Option<&Value>, name: &str| match value.and_then(Value::as_str) {
-        Some(path) => Ok(PathBuf::from(path)),
-        None => Err(Failure::new(format!("{}: `{name}` is missing", base.display()))),
-    };
-    let file = |kind: &str, key: &str| {
-        path(keys.get(kind).and_then(|files| files.get(key)), &format!("{kind}.{key}"))
-    };
-    let files = |kind: &str| {
-        Ok(TlsFiles {
-            ca: file(kind, "trusted-ca-file")?,
-            certificate: file(kind, "cert-file")?,
-            key: file(kind, "key-file")?,
-        })
-    };
     Ok(Place {
         me,
         others,
-        data: path(keys.get("data-dir"), "data-dir")?,
+        data: path(keys.get("data-dir"), base, "data-dir")?,
         starts_again,
-        client_tls: files("client-transport-security")?,
-        peer_tls: files("peer-transport-security")?,
+        client_tls: tls(keys, base, "client-transport-security")?,
+        peer_tls: tls(keys, base, "peer-transport-security")?,
     })
 }
 

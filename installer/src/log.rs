@@ -1,6 +1,10 @@
 //! The lines that this program writes to the log of its pod.
 
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// The time after which an unchanged state is said again.
+const SAID_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) fn tell(lines: &[String]) {
     lines.iter().for_each(|line| say(line));
@@ -9,4 +13,20 @@ pub(crate) fn tell(lines: &[String]) {
 pub(crate) fn say(line: &str) {
     // If stderr is closed, nobody reads it.
     let _ = writeln!(io::stderr().lock(), "metes-install: {line}");
+}
+
+/// Says a change at once, and an unchanged state from time to time.
+#[derive(Default)]
+pub(crate) struct Voice {
+    last: Option<(String, Instant)>,
+}
+
+impl Voice {
+    pub(crate) fn say(&mut self, line: String) {
+        let is_known = |(last, at): &(String, Instant)| *last == line && at.elapsed() < SAID_EVERY;
+        if !self.last.as_ref().is_some_and(is_known) {
+            say(&line);
+            self.last = Some((line, Instant::now()));
+        }
+    }
 }

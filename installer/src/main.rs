@@ -3,10 +3,10 @@
 //! Its image has no shell and no other program, so each of its verbs is one step of an installation.
 
 mod arguments;
+mod care;
 mod certificates;
 mod client;
 mod etcd;
-mod etcdctl;
 mod failure;
 mod files;
 mod install;
@@ -14,9 +14,11 @@ mod kubernetes;
 mod log;
 mod member;
 mod restore;
+mod roles;
 mod runtime;
 mod seat;
 mod snapshots;
+mod stop;
 mod template;
 mod uninstall;
 
@@ -61,15 +63,18 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Uninstall(arguments) => uninstall::pass(arguments).map(|done| tell(&done)),
         Verb::Certificates(arguments) => certificates::make(arguments),
         Verb::Etcd(arguments) => etcd::run(arguments),
+        Verb::EtcdCare(arguments) => care::run(arguments),
+        Verb::EtcdRoles(arguments) => care::set_roles(arguments),
+        Verb::EtcdSnapshot(arguments) => care::take_snapshot(arguments),
+        Verb::EtcdDefragment(arguments) => care::defragment(arguments),
         Verb::Snapshots(arguments) => list_snapshots(arguments),
         Verb::EtcdRestore(arguments) => restore::restore(arguments).map(|done| tell(&[done])),
-        Verb::Etcdctl(arguments) => etcdctl::run(arguments),
         Verb::Copy(arguments) => files::copy_this_program(&arguments.out),
     }
 }
 
 fn list_snapshots(arguments: &SnapshotsArgs) -> Result<(), Failure> {
-    snapshots::keep(arguments)?;
+    snapshots::list(arguments)?;
     if !arguments.stay {
         return Ok(());
     }

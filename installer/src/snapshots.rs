@@ -1,43 +1,86 @@
 //! The snapshots of etcd on one node: each has its time as its name, so none overwrites another one.
-//!
-//! etcdctl writes a snapshot, and this keeps it if it is whole.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
+use etcd_client::Client;
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
-use crate::arguments::SnapshotsArgs;
+use crate::arguments::{KeptArgs, SnapshotsArgs};
+use crate::client::in_words;
 use crate::failure::Failure;
 use crate::files;
 
 const BEGIN: &str = "etcd-";
 const END: &str = ".db";
+/// The name of a snapshot that is being received.
+const NEW: &str = ".new.db";
+/// The time in which etcd sends its whole database.
+const RECEIVE: Duration = Duration::from_secs(600);
 /// The part of a snapshot that is in memory at a time, in bytes.
 const PIECE: usize = 1 << 16;
 
-/// Keeps a new snapshot, removes the oldest, and lists what is there, the newest first.
-pub(crate) fn keep(arguments: &SnapshotsArgs) -> Result<(), Failure> {
-    let SnapshotsArgs { folder, add, keep, node, stay: _ } = arguments;
-    if let Some(new) = add {
-        digest(new)?;
-        let kept = folder.join(format!("{BEGIN}{}{END}", stamp(OffsetDateTime::now_utc())));
-        fs::rename(new, &kept).map_err(Failure::on("write", &kept))?;
-        files::sync(folder)?;
-        // After a clock was wrong, the new one may not have the newest name.
-        let older =
-            snapshots(folder)?.into_iter().map(|(name, _)| folder.join(name)).filter(|path| *path != kept);
-        for path in older.skip(usize::from(*keep).saturating_sub(1)) {
-            files::remove_if_there(&path)?;
-        }
+/// Takes a snapshot of the member that the client asks, keeps it if it is whole, and removes the oldest. Says what it
+/// has done.
+pub(crate) async fn take(client: &mut Client, kept: &KeptArgs) -> Result<String, Failure> {
+    let KeptArgs { folder, keep } = kept;
+    let new = folder.join(NEW);
+    // A process that was killed has left it.
+    files::remove_if_there(&new)?;
+    let received = timeout(RECEIVE, receive(client, &new)).await;
+    let size = received.unwrap_or_else(|_| Err(Failure::new(format!("no end in {} s", RECEIVE.as_secs()))));
+    let size = size.inspect_err(|_| drop(files::remove_if_there(&new)))?;
+    digest(&new)?;
+    let path = folder.join(name(OffsetDateTime::now_utc()));
+    fs::rename(&new, &path).map_err(Failure::on("write", &path))?;
+    files::sync(folder)?;
+    // After a clock was wrong, the new one may not have the newest name.
+    let older =
+        snapshots(folder)?.into_iter().map(|(name, _)| folder.join(name)).filter(|older| *older != path);
+    for older in older.skip(usize::from(*keep).saturating_sub(1)) {
+        files::remove_if_there(&older)?;
     }
-    let lines: String = snapshots(folder)?
+    Ok(format!("took the snapshot {}, {} KiB", path.display(), size.div_ceil(1024)))
+}
+
+/// Writes what etcd sends to a file that root alone may read: it has everything that etcd has. Returns its size in
+/// bytes.
+async fn receive(client: &mut Client, new: &Path) -> Result<u64, Failure> {
+    let failed = |e: etcd_client::Error| Failure::new(in_words(&e));
+    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new);
+    let mut file = open.map_err(Failure::on("write", new))?;
+    let mut stream = client.snapshot().await.map_err(failed)?;
+    let mut size = 0;
+    while let Some(part) = stream.message().await.map_err(failed)? {
+        file.write_all(part.blob()).map_err(Failure::on("write", new))?;
+        size += part.blob().len() as u64;
+    }
+    file.sync_all().map_err(Failure::on("write", new))?;
+    Ok(size)
+}
+
+/// The name of the newest snapshot.
+pub(crate) fn newest(folder: &Path) -> Result<Option<String>, Failure> {
+    Ok(snapshots(folder)?.into_iter().next().map(|(name, _)| name))
+}
+
+/// Lists what is there, the newest first.
+pub(crate) fn list(arguments: &SnapshotsArgs) -> Result<(), Failure> {
+    let lines: String = snapshots(&arguments.folder)?
         .iter()
-        .map(|(name, size)| format!("{name}  {} KiB  {node}\n", size.div_ceil(1024)))
+        .map(|(name, size)| format!("{name}  {} KiB  {}\n", size.div_ceil(1024), arguments.node))
         .collect();
     io::stdout().lock().write_all(lines.as_bytes()).map_err(Failure::on("write", Path::new("the list")))
+}
+
+/// The name of a snapshot that was taken at this time. Names sort by it.
+pub(crate) fn name(at: OffsetDateTime) -> String {
+    format!("{BEGIN}{}{END}", stamp(at))
 }
 
 /// The time as it stands in names: they sort by it.

@@ -67,6 +67,12 @@ impl Template {
         endpoints.filter(|endpoints| !endpoints.is_empty()).ok_or_else(wrong)
     }
 
+    /// The prefix of all keys in etcd, with a `/` at both ends.
+    pub(crate) fn prefix(&self) -> String {
+        let prefix = self.keys.get("etcd").and_then(|etcd| etcd.get("prefix")).and_then(Value::as_str);
+        format!("/{}/", prefix.unwrap_or("metes").trim_matches('/'))
+    }
+
     /// The name that etcd's certificates must carry, if it is pinned.
     pub(crate) fn server_name(&self) -> Option<&str> {
         self.keys.get("etcd")?.get("server_name")?.as_str()

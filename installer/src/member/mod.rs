@@ -13,17 +13,17 @@ mod tls;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::client::{self, TlsFiles};
 use crate::failure::Failure;
-use crate::log::say;
+use crate::log::{Voice, say};
 use crate::seat::Seat;
+use crate::stop::unless_terminated;
 use decision::{Answer, Decision, Seen};
 use folder::{Content, Identity};
 use roster::{Change, Listed};
@@ -55,8 +55,6 @@ pub(crate) enum Beginning {
 }
 
 const PAUSE: Duration = Duration::from_secs(1);
-/// The time after which a waiting step says so again although nothing has changed.
-const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// True if a folder holds a member.
 pub(crate) fn has_data(data: &Path) -> Result<bool, Failure> {
@@ -89,22 +87,8 @@ pub(crate) fn begin(
             _ => Ok(Beginning::WithData),
         };
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("cannot begin to wait: {e}")))?;
-    runtime.block_on(async {
-        tokio::select! {
-            // The first process of a container ends by a signal only if it asks for it.
-            () = terminated() => Err(Failure::new("stopped while waiting for the other members")),
-            beginning = find_out(place, content, unchanged) => beginning,
-        }
-    })
-}
-
-async fn terminated() {
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => drop(terminate.recv().await),
-        Err(_) => std::future::pending().await,
-    }
+    let stopped = || Err(Failure::new("stopped while waiting for the other members"));
+    unless_terminated(find_out(place, content, unchanged))?.unwrap_or_else(stopped)
 }
 
 async fn find_out(
@@ -257,21 +241,5 @@ async fn silent<'a>(members: &[&'a Listed], place: &Place) -> Result<&'a Listed,
 impl Place {
     fn client_urls(&self) -> Vec<String> {
         self.others.iter().map(Seat::client_url).collect()
-    }
-}
-
-/// Says a change at once, and an unchanged state from time to time.
-#[derive(Default)]
-struct Voice {
-    last: Option<(String, Instant)>,
-}
-
-impl Voice {
-    fn say(&mut self, line: String) {
-        let is_known = |(last, at): &(String, Instant)| *last == line && at.elapsed() < SAID_EVERY;
-        if !self.last.as_ref().is_some_and(is_known) {
-            say(&line);
-            self.last = Some((line, Instant::now()));
-        }
     }
 }

@@ -13,8 +13,16 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-const ALL: [&str; 6] =
-    ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-client", "metes-admin", "metes-webhook"];
+const ALL: [&str; 8] = [
+    "metes-ca",
+    "metes-etcd-server",
+    "metes-etcd-peer",
+    "metes-node",
+    "metes-reconciler",
+    "metes-viewer",
+    "metes-admin",
+    "metes-webhook",
+];
 
 /// Runs the program in `folder`, and unpacks each Secret into a folder of its name.
 fn make(folder: &Path) -> Vec<String> {
@@ -26,19 +34,20 @@ fn make_with(folder: &Path, arguments: &[&str]) -> Vec<String> {
         "endpoints": ["https://10.0.0.1:12379", "https://[fd00::2]:12379"], "server_name": "etcd.example",
     }});
     fs::write(folder.join("template"), template.to_string()).expect("a file can be written");
-    let output = Command::new(env!("CARGO_BIN_EXE_metes-install"))
-        .args(["certificates", "--template", "template", "--ca", "metes-ca", "--out", "out.json"])
-        .args(arguments)
-        .env("NAMESPACE", "metes")
-        .current_dir(folder)
-        .output()
-        .expect("metes-install runs");
+    let output = certificates(folder, arguments).output().expect("metes-install runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mode = fs::metadata(folder.join("out.json")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
     let list: Value =
         serde_json::from_slice(&fs::read(folder.join("out.json")).expect("readable")).expect("JSON");
     list["items"].as_array().expect("a list").iter().map(|secret| unpack(folder, secret)).collect()
+}
+
+fn certificates(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_metes-install"));
+    command.args(["certificates", "--template", "template", "--ca", "metes-ca", "--out", "out.json"]);
+    command.args(arguments).env("NAMESPACE", "metes").current_dir(folder);
+    command
 }
 
 fn unpack(folder: &Path, secret: &Value) -> String {
@@ -72,7 +81,9 @@ fn each_is_good_for_its_use() {
     for (name, purposes) in [
         ("metes-etcd-server", ["sslserver", "sslclient"].as_slice()),
         ("metes-etcd-peer", &["sslserver", "sslclient"]),
-        ("metes-client", &["sslclient"]),
+        ("metes-node", &["sslclient"]),
+        ("metes-reconciler", &["sslclient"]),
+        ("metes-viewer", &["sslclient"]),
         ("metes-admin", &["sslclient"]),
         ("metes-webhook", &["sslserver"]),
     ] {
@@ -86,6 +97,9 @@ fn each_is_good_for_its_use() {
             public("tls.crt", &["x509", "-noout", "-pubkey"]),
             public("tls.key", &["pkey", "-pubout"])
         );
+        // The user in etcd.
+        let subject = public("tls.crt", &["x509", "-noout", "-subject"]).replace(' ', "");
+        assert!(subject.trim_end().ends_with(&format!("CN={name}")), "{subject}");
     }
     for (option, name) in [
         ("-checkhost", "etcd.example"),
@@ -96,11 +110,6 @@ fn each_is_good_for_its_use() {
         let text = openssl(folder, &["x509", "-noout", "-in", "metes-etcd-server/tls.crt", option, name]);
         assert!(text.contains("does match"), "{text}");
     }
-    let subject = openssl(folder, &["x509", "-noout", "-subject", "-in", "metes-client/tls.crt"]);
-    assert!(
-        subject.trim_end().ends_with("CN = metes") || subject.trim_end().ends_with("CN=metes"),
-        "{subject}"
-    );
 }
 
 #[test]
@@ -109,12 +118,12 @@ fn a_renewal_keeps_the_authority() {
     let folder = folder.path();
     make(folder);
     let read = |name: &str| fs::read(folder.join(name)).expect("readable");
-    let (authority, client) = (read("metes-ca/tls.crt"), read("metes-client/tls.crt"));
+    let (authority, client) = (read("metes-ca/tls.crt"), read("metes-node/tls.crt"));
     fs::write(folder.join("old-ca.crt"), &authority).expect("a file can be written");
     make(folder);
     assert_eq!(read("metes-ca/tls.crt"), authority);
-    assert_ne!(read("metes-client/tls.crt"), client);
-    verify(folder, "old-ca.crt", "sslclient", "metes-client/tls.crt");
+    assert_ne!(read("metes-node/tls.crt"), client);
+    verify(folder, "old-ca.crt", "sslclient", "metes-node/tls.crt");
 }
 
 /// What is in memory when it is ended is the authority's key.
@@ -190,10 +199,35 @@ fn good_certificates_are_kept() {
     let mut other: Value = serde_json::from_slice(&fs::read(&made).expect("readable")).expect("JSON");
     other["names"] = json!(["10.0.0.9"]);
     fs::write(&made, other.to_string()).expect("a file can be written");
-    fs::write(folder.join("metes-client/made.json"), "half").expect("a file can be written");
-    assert_eq!(make_with(folder, &keep), ["metes-ca", "metes-etcd-peer", "metes-client"]);
-    // Another authority.
-    fs::remove_dir_all(folder.join("metes-ca")).expect("it is there");
-    assert_eq!(make_with(folder, &keep), ALL);
+    fs::write(folder.join("metes-node/made.json"), "half").expect("a file can be written");
+    assert_eq!(make_with(folder, &keep), ["metes-ca", "metes-etcd-peer", "metes-node"]);
+    // Another authority, by renewing all at once.
+    fs::rename(folder.join("metes-ca"), folder.join("old-ca")).expect("it is there");
     assert_eq!(make(folder), ALL, "without it, all are made anew");
+}
+
+#[test]
+fn an_authority_that_is_gone_is_not_replaced_in_silence() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = folder.path();
+    let (made, out) = (folder.join("made"), folder.join("out.json"));
+    make(folder);
+    fs::remove_dir_all(folder.join("metes-ca")).expect("it is there");
+    fs::remove_file(&out).expect("it is there");
+    fs::create_dir(&made).expect("a folder can be made");
+    for name in ["metes-node", "metes-etcd-server"] {
+        fs::rename(folder.join(name), made.join(name)).expect("it is there");
+    }
+    let output = certificates(folder, &["--keep", "made"]).output().expect("metes-install runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && !out.exists(), "{text}");
+    for words in
+        ["metes-ca is gone", "Restore metes-ca", "kubectl delete secret metes-etcd-server metes-node"]
+    {
+        assert!(text.contains(words), "{text}");
+    }
+    for name in ["metes-node", "metes-etcd-server"] {
+        fs::remove_dir_all(made.join(name)).expect("it is there");
+    }
+    assert_eq!(make_with(folder, &["--keep", "made"]), ALL, "somebody has deleted the Secrets");
 }

@@ -1,7 +1,9 @@
 //! `metes-install` as pods and people run it.
 
+mod care;
 mod certificates;
 mod install;
 mod member;
+mod nodes;
 mod snapshots;
 mod support;

@@ -1,0 +1,154 @@
+//! Users and roles in etcd, as docs/security.md has them, and authentication, which comes last.
+//!
+//! Each step looks first, so a run that was killed is finished by the next one, and several may run at the same time.
+
+use std::time::Duration;
+
+use etcd_client::{
+    AuthClient, Client, Permission, PermissionType, RoleRevokePermissionOptions, UserAddOptions,
+};
+
+use crate::client::within;
+
+/// etcd's own role, which may do everything.
+const ROOT: &str = "root";
+/// The user of the members' certificate: members join with it, and look after themselves.
+const MEMBERS: &str = "metes-etcd-server";
+/// A change waits for a majority.
+const CHANGE: Duration = Duration::from_secs(10);
+
+/// A user, and the one role that it has.
+struct User {
+    name: &'static str,
+    role: &'static str,
+}
+
+/// etcd demands a user `root`. It has no password, and no certificate carries its name.
+const USERS: [User; 6] = [
+    User { name: ROOT, role: ROOT },
+    User { name: MEMBERS, role: ROOT },
+    User { name: "metes-node", role: "metes-node" },
+    User { name: "metes-reconciler", role: "metes-reconciler" },
+    User { name: "metes-viewer", role: "metes-viewer" },
+    User { name: "metes-admin", role: "metes-admin" },
+];
+
+/// A role, and its permissions.
+struct Role {
+    name: &'static str,
+    permissions: Vec<Range>,
+}
+
+/// A permission for the keys from one to another, which it does not include.
+struct Range {
+    rights: PermissionType,
+    from: String,
+    to: String,
+}
+
+/// The roles for the keys below a prefix, which begins and ends with `/`. Nodes and the reconciler only read pools.
+fn roles(prefix: &str) -> [Role; 4] {
+    use PermissionType::{Read, Readwrite};
+    let pools = format!("{prefix}v1/pool/");
+    // The key after all pools, and the one after all keys.
+    let (after_pools, end) = (format!("{prefix}v1/poolt"), format!("{}0", prefix.trim_end_matches('/')));
+    let range = |rights, from: &str, to: &str| Range { rights, from: from.to_owned(), to: to.to_owned() };
+    let all_but_pools = || {
+        vec![
+            range(Readwrite, prefix, &pools),
+            range(Read, &pools, &after_pools),
+            range(Readwrite, &after_pools, &end),
+        ]
+    };
+    [
+        Role { name: "metes-node", permissions: all_but_pools() },
+        Role { name: "metes-reconciler", permissions: all_but_pools() },
+        Role { name: "metes-viewer", permissions: vec![range(Read, prefix, &end)] },
+        Role { name: "metes-admin", permissions: vec![range(Readwrite, prefix, &end)] },
+    ]
+}
+
+impl Range {
+    fn has_keys_of(&self, other: &Permission) -> bool {
+        other.key() == self.from.as_bytes() && other.range_end() == self.to.as_bytes()
+    }
+
+    fn is(&self, other: &Permission) -> bool {
+        self.has_keys_of(other) && other.get_type() == self.rights as i32
+    }
+
+    fn permission(&self) -> Permission {
+        Permission::new(self.rights, &*self.from).with_range_end(&*self.to)
+    }
+}
+
+/// True if etcd asks for users. Only an etcd that does not answers an attempt to log in like that.
+pub(crate) async fn are_asked_for(client: &mut Client) -> Result<bool, String> {
+    let (nobody, no_password) = ("metes-install".to_owned(), String::new());
+    match within(CHANGE, client.auth_client().authenticate(nobody, no_password)).await {
+        Err(why) if why.contains("authentication is not enabled") => Ok(false),
+        Err(why) if why.contains("authentication failed") => Ok(true),
+        Err(why) => Err(why),
+        Ok(_) => Err("it gave a token to a user without a password".to_owned()),
+    }
+}
+
+/// Makes users and roles what they should be, switches authentication on, and says what it has changed.
+pub(crate) async fn set(client: &mut Client, prefix: &str) -> Result<Vec<String>, String> {
+    let is_on = are_asked_for(client).await?;
+    let mut auth = client.auth_client();
+    let mut done = Vec::new();
+    let there = within(CHANGE, auth.role_list()).await?;
+    for role in roles(prefix) {
+        if !there.roles().iter().any(|name| name == role.name) {
+            if_new(within(CHANGE, auth.role_add(role.name)).await)?;
+            done.push(format!("added the role {}", role.name));
+        }
+        set_permissions(&mut auth, &role, &mut done).await?;
+    }
+    let there = within(CHANGE, auth.user_list()).await?;
+    for user in USERS {
+        if !there.users().iter().any(|name| name == user.name) {
+            let options = UserAddOptions::new().with_no_pwd();
+            if_new(within(CHANGE, auth.user_add(user.name, "", Some(options))).await)?;
+            done.push(format!("added the user {}", user.name));
+        }
+        let has = within(CHANGE, auth.user_get(user.name)).await?;
+        if !has.roles().iter().any(|role| role == user.role) {
+            within(CHANGE, auth.user_grant_role(user.name, user.role)).await?;
+            done.push(format!("gave the user {} the role {}", user.name, user.role));
+        }
+    }
+    if !is_on {
+        within(CHANGE, auth.auth_enable()).await?;
+        done.push("switched authentication on".to_owned());
+    }
+    Ok(done)
+}
+
+/// Gives what is missing before it takes what is too much: runs go on meanwhile.
+async fn set_permissions(auth: &mut AuthClient, role: &Role, done: &mut Vec<String>) -> Result<(), String> {
+    let has = within(CHANGE, auth.role_get(role.name)).await?.permissions();
+    let (mut given, mut taken) = (0, 0);
+    for new in role.permissions.iter().filter(|new| !has.iter().any(|old| new.is(old))) {
+        within(CHANGE, auth.role_grant_permission(role.name, new.permission())).await?;
+        given += 1;
+    }
+    for old in has.iter().filter(|old| !role.permissions.iter().any(|new| new.has_keys_of(old))) {
+        let options = RoleRevokePermissionOptions::new().with_range_end(old.range_end());
+        within(CHANGE, auth.role_revoke_permission(role.name, old.key(), Some(options))).await?;
+        taken += 1;
+    }
+    if given + taken > 0 {
+        done.push(format!("gave the role {} {given} permissions, and took {taken}", role.name));
+    }
+    Ok(())
+}
+
+/// The member on another node may have been faster.
+fn if_new<T>(added: Result<T, String>) -> Result<(), String> {
+    match added {
+        Err(why) if !why.contains("already exists") => Err(why),
+        _ => Ok(()),
+    }
+}
