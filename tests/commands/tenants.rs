@@ -140,18 +140,6 @@ fn documented_commands() -> Vec<Vec<String>> {
     commands.map(|command| command.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-/// The Job of manifests/etcd-roles carries out the steps of docs/security.md for one cluster, in that order.
-#[test]
-fn the_job_does_what_is_documented() {
-    let job = support::root().join("manifests/etcd-roles/job.yaml");
-    let job = fs::read_to_string(job).expect("it is there");
-    let steps = job.lines().filter_map(|line| line.trim().strip_prefix("args: ["));
-    let steps: Vec<Vec<String>> =
-        steps.map(|step| step.trim_end_matches(']').split(", ").map(str::to_owned).collect()).collect();
-    assert_eq!(steps.last().map(|words| words.join(" ")).as_deref(), Some("auth enable"));
-    assert!(documented_commands().starts_with(&steps), "{steps:?}");
-}
-
 fn with_result(node: &Node, container: &str) -> Value {
     let mut config = config();
     config["prevResult"] = node.add(container).config(&config).run().ok();
@@ -261,7 +249,7 @@ fn a_node_uses_pools_and_cannot_change_them() {
         assert!(!outcome.succeeded(), "{outcome}");
     }
     // Not with other tools either: neither the addresses of a pool, nor the pods that it is for.
-    let stolen = server.client("metes");
+    let stolen = server.client("metes-node");
     for key in ["v1/pool/storage", "v1/pools"].map(|key| cluster.store().key(key)) {
         assert!(server.run_as(&stolen, async |client| client.put(key.as_str(), "", None).await).is_err());
         assert!(server.run_as(&stolen, async |client| client.delete(key.as_str(), None).await).is_err());

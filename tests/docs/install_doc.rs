@@ -36,17 +36,21 @@ const BY_NOBODY: [(&str, &str); 1] = [(
 type Case = fn(&Lab, &Block);
 
 /// The blocks that run against a kube-apiserver.
-const IN_A_CLUSTER: [(&str, Case); 6] = [
+const IN_A_CLUSTER: [(&str, Case); 7] = [
+    ("label=metes.dev.node-restriction.kubernetes.io/etcd", a_kubelet_is_refused),
     ("kubectl apply -f manifests/base/namespace.yaml", another_etcd_is_used),
     ("kubectl apply -f manifests/examples/bridge.yaml", a_pod_gets_a_second_interface),
     ("kubectl -n metes create job renew --from=cronjob/metes-certificates", certificates_are_renewed),
-    ("kubectl -n metes delete secret metes-ca", the_authority_is_replaced),
-    ("kubectl -n metes exec etcd-0 -- etcdctl endpoint status --cluster -w table", members_are_asked),
-    ("kubectl -n metes create job defrag --from=cronjob/metes-etcd-defrag", space_is_gained),
+    ("kubectl -n metes delete job metes-certificates --ignore-not-found", the_authority_is_replaced),
+    ("kubectl -n metes exec etcd-0 -c etcd -- etcdctl endpoint status --cluster -w table", members_are_asked),
+    (
+        "for n in 0 1 2; do kubectl -n metes exec etcd-$n -c care -- /metes-install etcd-defragment; done",
+        space_is_gained,
+    ),
 ];
 
 /// The blocks that run on a machine: each with the files before, the question afterwards, and a part of the answer.
-const ON_A_MACHINE: [(&str, &str, &str, &str); 4] = [
+const ON_A_MACHINE: [(&str, &str, &str, &str); 3] = [
     (
         "etcdutl snapshot restore db --skip-hash-check --data-dir rescued",
         "start_etcd; etcdctl put /metes/kept 'is kept'; kill $!; wait $! || true; cp data/member/snap/db db",
@@ -58,12 +62,6 @@ const ON_A_MACHINE: [(&str, &str, &str, &str); 4] = [
         "start_etcd; echo '{\"etcd\": {\"endpoints\": [\"http://127.0.0.1:2379\"]}}' >metes.conf",
         "test ! -e /opt/cni/bin/.metes.new; stat -c '%U %a %n' /etc/cni/net.d/metes.d/metes.conf",
         "root 644 /etc/cni/net.d/metes.d/metes.conf",
-    ),
-    (
-        "etcdctl user add metes --no-password",
-        "start_etcd",
-        "etcdctl user get metes; etcdctl role get metes",
-        "[/metes/, /metes0) (prefix /metes/)",
     ),
     (
         "export CNI_PATH=/opt/cni/bin NETCONFPATH=/etc/cni/net.d",
@@ -101,7 +99,7 @@ fn by_steps() -> Vec<String> {
         for rest in text.split("from_install_doc \"").skip(1) {
             let line = rest.lines().next().unwrap_or_default();
             let words = line.strip_suffix('"').unwrap_or_else(|| panic!("{line} does not end the line"));
-            claims.push(words.replace("\\\"", "\""));
+            claims.push(words.replace("\\\"", "\"").replace("\\$", "$"));
         }
     }
     claims
@@ -313,7 +311,7 @@ impl Lab {
         }
         wait_for("the certificates", BLOCK_MAX, || {
             lab.control();
-            lab.certificate("metes-client", "tls.crt")
+            lab.certificate("metes-node", "tls.crt")
                 .map(|_| ())
                 .ok_or_else(|| "they are not there".to_owned())
         });
@@ -368,8 +366,10 @@ impl Lab {
             *) object=pod/$2 ;;
             esac
             '{kubectl}' \"${{before[@]}}\" get \"$object\" >/dev/null
-            shift 3
+            while [ \"$1\" != -- ]; do shift; done
+            shift
             case $1 in
+            /metes-install) [ \"$2\" = etcd-defragment ]; exec '{etcdctl}' defrag ;;
             /metes) shift; exec '{metes}' \"$@\" ;;
             etcdctl) shift; exec '{etcdctl}' \"$@\" ;;
             ip) exec ip netns exec '{netns}' \"$@\" ;;
@@ -475,8 +475,6 @@ impl Lab {
             let arguments: Vec<String> =
                 container["args"].as_array().into_iter().flatten().map(here).collect();
             let outcome = match text(&container["name"]) {
-                // It brings the program that etcd's image lacks.
-                "copy" => continue,
                 "make" => {
                     let metes = pod.path().join("metes");
                     let installer = std::env::var_os("METES_INSTALL_BIN").map(PathBuf::from);
@@ -488,13 +486,6 @@ impl Lab {
                         .run()
                 }
                 "store" => Kubectl::new(&self.kubeconfig).run(arguments, ""),
-                "etcdctl" => {
-                    let arguments = arguments.into_iter().skip_while(|word| word != "--").skip(1);
-                    Run::new(tool("etcd-clients").join("etcdctl"))
-                        .env("ETCDCTL_ENDPOINTS", self.etcd.endpoint())
-                        .arguments(arguments)
-                        .run()
-                }
                 other => panic!("nobody stands in for the container {other}"),
             };
             assert!(outcome.succeeded(), "{}: {outcome}", job["metadata"]["name"]);
@@ -573,14 +564,24 @@ fn decoded(base64: &str) -> String {
 
 fn another_etcd_is_used(_: &Lab, block: &Block) {
     let lab = Lab::empty();
-    for file in ["ca.crt", "tls.crt", "tls.key"] {
-        fs::write(lab.path(file), file).expect("a file can be written");
+    for user in ["node", "reconciler"] {
+        fs::create_dir(lab.path(user)).expect("a folder can be made");
+        for file in ["ca.crt", "tls.crt", "tls.key"] {
+            fs::write(lab.path(user).join(file), file).expect("a file can be written");
+        }
     }
     lab.run(block);
     let there = |path: &str| lab.api.find(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/{path}")).is_some();
     assert!(there("daemonsets/metes-installer") && !there("statefulsets/etcd"), "{block:?}");
-    assert!(lab.certificate("metes-client", "tls.key").is_some(), "the pods mount it");
+    for secret in ["metes-node", "metes-reconciler"] {
+        assert!(lab.certificate(secret, "tls.key").is_some(), "the pods mount it");
+    }
     lab.cluster.assert_clean();
+}
+
+fn a_kubelet_is_refused(lab: &Lab, block: &Block) {
+    lab.api.node("delta");
+    lab.run(block);
 }
 
 fn a_pod_gets_a_second_interface(lab: &Lab, block: &Block) {
@@ -591,10 +592,10 @@ fn a_pod_gets_a_second_interface(lab: &Lab, block: &Block) {
 
 fn certificates_are_renewed(lab: &Lab, block: &Block) {
     let (client, authority) =
-        (lab.certificate("metes-client", "tls.crt"), lab.certificate("metes-client", "ca.crt"));
+        (lab.certificate("metes-node", "tls.crt"), lab.certificate("metes-node", "ca.crt"));
     lab.run(block);
-    lab.wait_for_another("metes-client", "tls.crt", &client);
-    assert_eq!(lab.certificate("metes-client", "ca.crt"), authority, "the authority stays");
+    lab.wait_for_another("metes-node", "tls.crt", &client);
+    assert_eq!(lab.certificate("metes-node", "ca.crt"), authority, "the authority stays");
 }
 
 /// The members start again by themselves, with the files that are there then.
@@ -602,12 +603,14 @@ fn the_authority_is_replaced(lab: &Lab, block: &Block) {
     let authority = lab.certificate("metes-ca", "tls.crt");
     lab.run(block);
     lab.wait_for_another("metes-ca", "tls.crt", &authority);
-    for secret in ["metes-admin", "metes-client", "metes-etcd-peer", "metes-etcd-server"] {
+    for secret in ["metes-admin", "metes-node", "metes-reconciler", "metes-etcd-peer", "metes-etcd-server"] {
         assert_eq!(lab.certificate(secret, "ca.crt"), lab.certificate("metes-ca", "tls.crt"), "{secret}");
     }
     let pods = lab.items(&format!("/api/v1/namespaces/{NAMESPACE}/pods"));
     assert!(pods.is_empty(), "a member keeps what it has read: {pods:?}");
-    lab.api.pod(NAMESPACE, "etcd-0").create();
+    for name in ["etcd-0", "etcd-1", "etcd-2"] {
+        lab.api.pod(NAMESPACE, name).create();
+    }
 }
 
 fn members_are_asked(lab: &Lab, block: &Block) {

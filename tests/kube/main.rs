@@ -6,6 +6,7 @@ mod kube_api;
 mod manifests;
 mod manifests_api;
 mod monitoring;
+mod node_identity;
 mod rbac;
 mod reconcile;
 mod reconcile_faults;

@@ -404,7 +404,7 @@ fn unpack_secrets(installation: &Installation) {
 fn three_members_serve_an_installed_node_and_one_may_go() {
     let mut installation = Installation::new(Value::Null);
     let port = free_port();
-    let client = installation.path("metes-client");
+    let client = installation.path("metes-node");
     let mut template: Value = serde_json::from_str(&read(manifests().join("base/metes.conf"))).expect("JSON");
     template["cluster"] = json!("c1");
     template["spool_dir"] = json!(installation.path("state"));

@@ -11,18 +11,13 @@ use tempfile::TempDir;
 
 const CRD_MAX: Duration = Duration::from_secs(30);
 /// The folders that an operator applies as they are; the other ones are parts of these.
-const WHOLE: [&str; 8] =
-    ["", "byo-etcd", "adopt", "etcd-restore", "etcd-roles", "import-whereabouts", "uninstall", "webhook"];
+const WHOLE: [&str; 7] =
+    ["", "byo-etcd", "adopt", "etcd-restore", "import-whereabouts", "uninstall", "webhook"];
 /// The workloads that must write to folders of the node. All others would run under the strictest policy, but for the
 /// node's network.
-const ON_THE_NODE: [&str; 6] = [
-    "etcd",
-    "metes-etcd-restore",
-    "metes-etcd-snapshot",
-    "metes-etcd-snapshot-list",
-    "metes-installer",
-    "metes-uninstall",
-];
+const ON_THE_NODE: [&str; 4] = ["etcd", "metes-etcd-restore", "metes-installer", "metes-uninstall"];
+/// The label of etcd's nodes, which a kubelet cannot give itself: tests/kube/node_identity.rs shows it.
+const OF_ETCD: &str = "metes.dev.node-restriction.kubernetes.io/etcd";
 /// The workloads that may wait until pods have a network. All others must run before, because metes may be the plugin
 /// that gives it to them.
 const IN_A_POD_NETWORK: [&str; 1] = ["metes-webhook"];
@@ -397,12 +392,13 @@ fn what_pods_wait_for_waits_for_no_pod() {
             assert!(workload.tolerates(key, effect), "{}: {name} waits for {key}:{effect}", workload.source);
         }
         // A DaemonSet and etcd belong to their nodes. A workload that may run elsewhere must not wait on a dead one.
-        let anywhere =
-            workload.object["kind"] != "DaemonSet" && spec["nodeSelector"]["metes.dev/etcd"].is_null();
         let is_kept_from =
             |key| !workload.tolerates(key, "NoSchedule") && !workload.tolerates(key, "NoExecute");
-        if anywhere {
+        if workload.object["kind"] != "DaemonSet" && name != "etcd" {
             assert!(is_kept_from("node.kubernetes.io/unreachable"), "{}: {name}", workload.source);
+        }
+        // On a node that is drained, a member would come back, be ready, and let the next node be drained.
+        if workload.object["kind"] != "DaemonSet" {
             assert!(is_kept_from("node.kubernetes.io/unschedulable"), "{}: {name}", workload.source);
         }
         // Services have their names from DNS, which runs in pods; an address of IPv6 would need brackets.
@@ -477,8 +473,8 @@ fn passes_end_before_the_next_and_leave_little_behind() {
         assert_eq!(spec["concurrencyPolicy"], by_policy, "{}", workload.name());
         assert!(spec["jobTemplate"]["spec"]["activeDeadlineSeconds"].is_u64(), "{}", workload.name());
         let source = workload.source;
-        let by_hand = matches!(source, "adopt" | "etcd-roles" | "import-whereabouts")
-            || ["-force", "-dry-run", "-list"].iter().any(|end| workload.name().ends_with(end));
+        let by_hand = matches!(source, "adopt" | "import-whereabouts")
+            || ["-force", "-dry-run"].iter().any(|end| workload.name().ends_with(end));
         assert_eq!(spec["suspend"] == true, by_hand, "{source}: {}", workload.name());
     }
 }
@@ -533,13 +529,8 @@ fn each_distribution_gets_the_plugin_where_its_runtime_looks() {
             (bin_dir, asked),
             "{name}"
         );
-        // Control plane nodes may have any taints.
-        for (kind, workload) in
-            [("StatefulSet", "etcd"), ("DaemonSet", "metes-installer"), ("CronJob", "metes-etcd-snapshot")]
-        {
-            let tolerated = &Workload::of(source(&overlay), kind, workload).spec()["tolerations"];
-            assert_eq!(*tolerated, json!([{"operator": "Exists"}]), "{name}: {workload}");
-        }
+        // Nodes may have any taints.
+        assert_eq!(installer.spec()["tolerations"], json!([{"operator": "Exists"}]), "{name}");
         let namespace = applied.one(&overlay, "Namespace", "metes");
         let label = &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
         assert_eq!(label, "privileged", "{name}");
@@ -676,7 +667,13 @@ fn etcd_is_three_members_that_speak_to_nobody_without_a_certificate() {
     let name = names.find(|name| name.starts_with("metes-etcd-")).expect("its name tells its content");
     let text = applied.one("", "ConfigMap", name)["data"]["etcd.json"].as_str().expect("it is text");
     let config: Value = serde_json::from_str(text).expect("etcd.json is JSON");
-    assert_eq!(config["quota-backend-bytes"], 8_u64 << 30);
+    // etcd maps its database: a member that fills the quota must fit into its memory.
+    let limit = etcd.spec()["containers"][0]["resources"]["limits"]["memory"].as_str();
+    let limit = limit.and_then(|text| text.strip_suffix("Gi")).and_then(|gib| gib.parse::<u64>().ok());
+    let quota = config["quota-backend-bytes"].as_u64().expect("it has a quota");
+    assert!(limit.is_some_and(|gib| quota <= (gib << 30) / 4 * 3), "{quota} {limit:?}");
+    assert_eq!(config["enable-grpc-gateway"], false);
+    assert_eq!(config["tls-min-version"], "TLS1.3");
     assert_eq!(
         (&config["auto-compaction-mode"], &config["auto-compaction-retention"]),
         (&json!("periodic"), &json!("1h"))
@@ -719,30 +716,43 @@ fn adopt_takes_the_default_network_that_a_person_names() {
     }
 }
 
+/// The keys of etcd's root and of the authority. A node that is taken over must not get a pod that has them.
+#[test]
+fn keys_of_etcd_are_in_pods_on_its_nodes_alone() {
+    let mut with_key = BTreeSet::new();
+    for workload in Workload::every() {
+        let name = workload.name();
+        for source in volume_sources(&workload) {
+            let secret = &source["secret"];
+            let named = secret["secretName"].as_str().or(secret["name"].as_str()).unwrap_or_default();
+            let items = secret["items"].as_array();
+            let has_key = items.is_none_or(|items| items.iter().any(|item| item["key"] == "tls.key"));
+            if has_key && matches!(named, "metes-ca" | "metes-etcd-server" | "metes-etcd-peer") {
+                assert_eq!(workload.spec()["nodeSelector"], json!({OF_ETCD: ""}), "{name}");
+                with_key.insert((name, named));
+            }
+        }
+    }
+    let expected =
+        [("etcd", "metes-etcd-peer"), ("etcd", "metes-etcd-server"), ("metes-certificates", "metes-ca")];
+    assert_eq!(with_key, BTreeSet::from(expected));
+}
+
 /// A snapshot is for all members, and each of their nodes has its own of every day.
 #[test]
 fn each_node_of_etcd_keeps_snapshots_and_can_be_restored() {
     let etcd = Workload::of("", "StatefulSet", "etcd");
-    for name in ["metes-etcd-snapshot", "metes-etcd-snapshot-list"] {
-        let workload = Workload::of("", "CronJob", name);
-        let (job, spec) = (&workload.object["spec"]["jobTemplate"]["spec"], workload.spec());
-        assert_eq!((&job["completions"], &job["parallelism"]), (&json!(3), &json!(3)), "{name}");
-        assert_eq!(spec["nodeSelector"], etcd.spec()["nodeSelector"], "{name}");
-        let apart = &spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0];
-        assert_eq!(apart["topologyKey"], "kubernetes.io/hostname", "{name}");
-        assert_eq!(apart["labelSelector"]["matchLabels"]["app.kubernetes.io/name"], name);
-    }
-    let folder = "/var/lib/metes-etcd-snapshots";
-    let snapshot = Workload::of("", "CronJob", "metes-etcd-snapshot");
-    assert_eq!(snapshot.host_paths(false), BTreeSet::from([folder]));
-    let args = |container: &'static Value| container["args"].as_array().expect("it has arguments");
-    let [_, saved, kept] = snapshot.containers()[..] else { panic!("it copies, saves, then keeps") };
-    assert!(args(saved).contains(&json!("/snapshots/.new.db")), "{saved}");
-    assert!(args(kept).contains(&json!("--add=/snapshots/.new.db")), "{kept}");
+    let (data, snapshots) = ("/var/lib/metes-etcd", "/var/lib/metes-etcd-snapshots");
+    assert_eq!(etcd.spec()["nodeSelector"], json!({OF_ETCD: ""}));
+    assert_eq!(etcd.host_paths(false), BTreeSet::from([data, snapshots]));
+    let care = &etcd.spec()["containers"][1];
+    assert_eq!(care["args"], json!(["etcd-care", "--keep=7"]));
+    let mounts = care["volumeMounts"].as_array().expect("it has mounts");
+    let folders: BTreeSet<&str> = mounts.iter().filter_map(|one| one["mountPath"].as_str()).collect();
+    assert_eq!(folders, BTreeSet::from(["/etc/metes", "/etc/etcd/server", "/snapshots"]));
     let restore = Workload::of("etcd-restore", "DaemonSet", "metes-etcd-restore");
     assert_eq!(restore.spec()["nodeSelector"], etcd.spec()["nodeSelector"]);
-    assert_eq!(restore.host_paths(true), BTreeSet::from([folder]), "a snapshot is only read");
-    let data = etcd.volumes().iter().find_map(|one| one["hostPath"]["path"].as_str()).expect("it has data");
+    assert_eq!(restore.host_paths(true), BTreeSet::from([snapshots]), "a snapshot is only read");
     assert_eq!(restore.host_paths(false), BTreeSet::from([data]));
 }
 
@@ -948,9 +958,7 @@ fn other_ways_are_applied_too() {
     assert_eq!((&rollout["maxSurge"], &rollout["maxUnavailable"]), (&json!(0), &json!(1)));
     let cronjobs: BTreeSet<&str> =
         of_kind("CronJob").iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
-    let by_hand = ["metes-etcd-snapshot-list", "metes-reconciler-dry-run", "metes-reconciler-force"];
-    let expected = ["metes-etcd-defrag", "metes-etcd-snapshot"].into_iter().chain(by_hand);
-    assert_eq!(cronjobs, expected.collect());
-    assert_eq!(of_kind("Certificate").len(), 6);
+    assert_eq!(cronjobs, BTreeSet::from(["metes-reconciler-dry-run", "metes-reconciler-force"]));
+    assert_eq!(of_kind("Certificate").len(), 8);
     assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
 }

@@ -394,7 +394,7 @@ fn dangerous() -> Vec<(Option<&'static str>, Permission)> {
             add(whereabouts("ippools", verb));
             add(whereabouts("overlappingrangeipreservations", verb));
         }
-        for name in ["metes-ca", "metes-client", "metes-etcd-server", "metes-etcd-peer", "another"] {
+        for name in ["metes-ca", "metes-node", "metes-etcd-server", "metes-etcd-peer", "another"] {
             add(core("secrets", "get").named(name));
             add(core("secrets", "patch").named(name));
             add(core("secrets", "delete").named(name));
@@ -621,7 +621,8 @@ fn import(lab: &Lab) -> Result<(), String> {
 /// Does the work of the Job: the installer makes the Secrets, kubectl stores them as the account; and once more, to
 /// renew.
 fn store_certificates(lab: &Lab) -> Result<(), String> {
-    let secrets = ["metes-admin", "metes-ca", "metes-client", "metes-etcd-peer", "metes-etcd-server"];
+    let secrets =
+        ["metes-admin", "metes-ca", "metes-node", "metes-reconciler", "metes-etcd-peer", "metes-etcd-server"];
     let path = |name: &str| format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
     secrets.iter().for_each(|name| lab.api.delete(&path(name)));
     let manifests = Manifests::copy();

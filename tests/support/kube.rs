@@ -27,6 +27,10 @@ const READY_MAX: Duration = Duration::from_secs(120);
 const START_TRIES_MAX: u32 = 5;
 const LOG_TAIL_LINES: usize = 20;
 const TOKEN: &str = "the-admin-of-a-test";
+const KUBELET_TOKEN: &str = "a-kubelet-of-a-test";
+
+/// The node whose kubelet a test may be.
+pub const KUBELET: &str = "of-a-kubelet";
 
 /// A running API server. Clones are the same server: a closure may own one. When the last goes the server is
 /// killed and its data removed; it is killed too when the test process dies.
@@ -134,7 +138,10 @@ impl KubeApi {
         let etcd = Etcd::start();
         let folder = temporary();
         let tls = Tls::create(&folder.path().join("tls"));
-        let tokens = format!("{TOKEN},admin,admin,system:masters\n");
+        let tokens = format!(
+            "{TOKEN},admin,admin,system:masters\n\
+             {KUBELET_TOKEN},system:node:{KUBELET},{KUBELET},system:nodes\n"
+        );
         fs::write(folder.path().join("tokens"), tokens).expect("a file can be written");
         let (child, port) = start_server(folder.path(), &etcd, &tls);
         let url = format!("https://127.0.0.1:{port}");
@@ -153,6 +160,11 @@ impl KubeApi {
     /// A kubeconfig of the administrator in this folder.
     pub fn kubeconfig(&self, folder: &Path) -> PathBuf {
         self.access().kubeconfig(folder)
+    }
+
+    /// A kubeconfig with the identity of the kubelet of the node [`KUBELET`].
+    pub fn kubeconfig_of_kubelet(&self, folder: &Path) -> PathBuf {
+        self.access().with_token(KUBELET_TOKEN).kubeconfig(folder)
     }
 
     /// A kubeconfig of a service account, which is created where it is missing.
@@ -374,7 +386,9 @@ fn flags(folder: &Path, etcd: &Etcd, tls: &Tls, port: u16) -> Vec<String> {
         // There is nothing that the service "kubernetes" could lead to.
         "--endpoint-reconciler-type=none",
         "--service-cluster-ip-range=10.96.0.0/24",
-        "--authorization-mode=RBAC",
+        // As the installers of clusters have it.
+        "--authorization-mode=Node,RBAC",
+        "--enable-admission-plugins=NodeRestriction",
         // Nobody makes the account "default" of a new namespace, and no pod of a test needs it.
         "--disable-admission-plugins=ServiceAccount",
         "--service-account-issuer=https://kubernetes.default.svc",

@@ -39,7 +39,7 @@ pub use api_proxy::{ApiProxy, Asked, Rule};
 pub use cluster::{Cluster, Node};
 pub use cnitool::Cnitool;
 pub use etcd::{Etcd, EtcdOptions, Learner, free_ports};
-pub use kube::{Access, Answer, KubeApi, Reachable};
+pub use kube::{Access, Answer, KUBELET, KubeApi, Reachable};
 pub use kube_objects::{KubeNode, Pod, PodBuilder};
 pub use kubectl::{Kubectl, Manifests};
 pub use library::{plain_store, range_set};

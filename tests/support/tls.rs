@@ -51,7 +51,7 @@ impl Tls {
         tls.certify("ca", "ca", "/CN=metes test authority", &[], SERVER_NAMES);
         tls.certify("server", "server", "/CN=localhost", &SIGNED, SERVER_NAMES);
         // The common name is the user's name where etcd has authentication by certificate.
-        tls.client("client", "metes");
+        tls.client("client", "metes-node");
         tls
     }
 
@@ -88,13 +88,13 @@ impl Tls {
 
     /// A client's certificate of X.509 version 1.
     pub fn version_1_client(&self, file: &str) -> (PathBuf, PathBuf) {
-        self.date(file, None, "metes", VALID);
+        self.date(file, None, "metes-node", VALID);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
     /// The same for a client of that name.
     pub fn dated_client(&self, file: &str, from: &str, to: &str) -> (PathBuf, PathBuf) {
-        self.date(file, Some("client"), "metes", [from, to]);
+        self.date(file, Some("client"), "metes-node", [from, to]);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 

@@ -29,7 +29,7 @@ let_end() {
     local file name node folder=$WORK/ended
     mkdir -p "$folder"
     for file in tls.crt tls.key; do file_of metes-ca $file >"$folder/ca-$file"; done
-    for name in metes-etcd-server metes-etcd-peer metes-client; do
+    for name in metes-etcd-server metes-etcd-peer metes-node; do
         for file in tls.crt tls.key; do file_of $name $file >"$folder/$file"; done
         openssl x509 -x509toreq -copy_extensions copyall -in "$folder/tls.crt" -signkey "$folder/tls.key" |
             openssl x509 -req -copy_extensions copyall -days 0 -CA "$folder/ca-tls.crt" -CAkey "$folder/ca-tls.key" \
@@ -68,7 +68,7 @@ all_serials_differ() { [ -z "$(comm -12 <(sort <<<"$1") <(serials | sort))" ]; }
 step_restore() {
     local old before uids
     start_databases
-    from_install_doc "kubectl -n metes create job snapshot --from=cronjob/metes-etcd-snapshot"
+    from_install_doc "for n in 0 1 2; do kubectl -n metes exec etcd-\$n -c care -- /metes-install etcd-snapshot; done"
     # shellcheck disable=SC2016
     on alpha bash -c 'cat $(ls /var/lib/metes-etcd-snapshots/etcd-*.db | tail -n 1)' >"$WORK/snapshot"
     mapfile -t old < <(where alpha | cut -d ' ' -f 2 | grep -v /db-)

@@ -11,7 +11,7 @@ step_nodes() {
     done
     each import_images
     eventually 60 "all nodes register" nodes_register
-    from_install_doc "kubectl label node alpha beta gamma metes.dev/etcd="
+    from_install_doc "kubectl label node alpha beta gamma metes.dev.node-restriction.kubernetes.io/etcd="
     kubectl get nodes -o wide
     outcome "$(nodes_are False) nodes registered, and are NotReady without a network"
 }
