@@ -14,6 +14,7 @@ readonly STEPS=(
     "brake: so many addresses are orphaned that the reconciler, a Deployment here, frees them only by force"
     "node-loss: a node is turned off: its pods move, and its addresses come back when an operator says so"
     "sticky: databases keep their addresses: a rolling restart, deletions by force, a scale to 0, a node that is lost"
+    "drain: nodes are drained by kubectl: only one of etcd's at a time, and its member waits for the end"
     "empty-disk: a node comes back with an empty disk: its member of etcd joins the others again"
     "power-cut: all nodes are turned off, and on again"
     "certificates: all certificates are renewed under load, and again after they have ended"

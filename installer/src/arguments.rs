@@ -167,6 +167,9 @@ pub(crate) struct EtcdArgs {
     /// The configuration of this member, to be written
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
+    /// The size at which etcd takes no more writes; etcd's own without it
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) quota_bytes: Option<u64>,
     /// etcd's program
     #[arg(long, value_name = "FILE", default_value = "/usr/local/bin/etcd")]
     pub(crate) etcd: PathBuf,
@@ -251,7 +254,7 @@ mod tests {
             "uninstall --wait",
             "certificates --namespace metes --out x --days 3650",
             "certificates --namespace metes --out x --keep /etc/metes/made",
-            "etcd --node-ip fd00::1 --out x --etcd /y",
+            "etcd --node-ip fd00::1 --out x --quota-bytes 1610612736 --etcd /y",
             "etcd-care --node-ip fd00::1 --keep 1 --folder /x",
             "etcd-roles --node-ip 10.0.0.1",
             "etcd-snapshot --node-ip 10.0.0.1",

@@ -25,7 +25,7 @@ use crate::template::{Template, object};
 
 /// Becomes etcd, or says why not.
 pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
-    let EtcdArgs { member: MemberArgs { template, node_ip, base }, out, etcd } = arguments;
+    let EtcdArgs { member: MemberArgs { template, node_ip, base }, out, quota_bytes, etcd } = arguments;
     let began = data_of(out)?;
     if let Some(data) = &began
         && member::has_data(data)?
@@ -34,7 +34,8 @@ pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
     }
     let seats = || Seat::all(&Template::read(&template.template)?);
     let members = seats()?;
-    let keys = shared(base)?;
+    let mut keys = shared(base)?;
+    keys.extend(quota_bytes.map(|bytes| ("quota-backend-bytes".to_owned(), json!(bytes))));
     let place = place(&keys, base, &members, *node_ip, began.is_some())?;
     let beginning = member::begin(&place, || match seats()? == members {
         true => Ok(()),

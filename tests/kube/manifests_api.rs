@@ -667,11 +667,8 @@ fn etcd_is_three_members_that_speak_to_nobody_without_a_certificate() {
     let name = names.find(|name| name.starts_with("metes-etcd-")).expect("its name tells its content");
     let text = applied.one("", "ConfigMap", name)["data"]["etcd.json"].as_str().expect("it is text");
     let config: Value = serde_json::from_str(text).expect("etcd.json is JSON");
-    // etcd maps its database: a member that fills the quota must fit into its memory.
-    let limit = etcd.spec()["containers"][0]["resources"]["limits"]["memory"].as_str();
-    let limit = limit.and_then(|text| text.strip_suffix("Gi")).and_then(|gib| gib.parse::<u64>().ok());
-    let quota = config["quota-backend-bytes"].as_u64().expect("it has a quota");
-    assert!(limit.is_some_and(|gib| quota <= (gib << 30) / 4 * 3), "{quota} {limit:?}");
+    let container = &etcd.spec()["containers"][0];
+    assert!(quota_of(container) <= memory_of(container) / 4 * 3);
     assert_eq!(config["enable-grpc-gateway"], false);
     assert_eq!(config["tls-min-version"], "TLS1.3");
     assert_eq!(
@@ -684,7 +681,6 @@ fn etcd_is_three_members_that_speak_to_nobody_without_a_certificate() {
     }
     // The way in which a member begins is found out before each start of etcd, also if only its container starts again.
     assert!(config["initial-cluster-state"].is_null());
-    let container = &etcd.spec()["containers"][0];
     assert_eq!(container["command"], json!(["/tools/metes-install"]));
     assert_eq!(container["args"][0], "etcd");
     let mounts = container["volumeMounts"].as_array().expect("it has mounts");
@@ -693,6 +689,40 @@ fn etcd_is_three_members_that_speak_to_nobody_without_a_certificate() {
     {
         assert!(folders.contains(folder), "{folder}");
     }
+}
+
+/// The bytes that etcd keeps. It maps its whole database, so a member that has filled its quota needs as much memory.
+fn quota_of(etcd: &Value) -> u64 {
+    let args = etcd["args"].as_array().expect("it has arguments");
+    let mut quotas = args.iter().filter_map(|one| one.as_str()?.strip_prefix("--quota-bytes="));
+    quotas.next().and_then(|bytes| bytes.parse().ok()).expect("it has a quota")
+}
+
+fn memory_of(etcd: &Value) -> u64 {
+    let limit = etcd["resources"]["limits"]["memory"].as_str().and_then(|text| text.strip_suffix("Gi"));
+    limit.and_then(|gib| gib.parse::<u64>().ok()).expect("a limit in GiB") << 30
+}
+
+/// Guaranteed memory and processors, and a disk of its own, without which the member does not start.
+#[test]
+fn production_gives_etcd_what_a_million_interfaces_take() {
+    let manifests = Manifests::copy();
+    manifests.edit("base/kustomization.yaml", "components:\n", "components:\n  - ../production\n");
+    let built = manifests.kustomize("");
+    let etcd = built.split("\n---\n").find(|one| one.contains("\nkind: StatefulSet\n")).expect("etcd");
+    let applied = Applied::get();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
+    let renamed = etcd.replace("\n  name: etcd\n", "\n  name: etcd-production\n");
+    let objects = apply_and_delete(&applied.api, &kubectl, "production", &renamed);
+    let spec = &objects[0]["spec"]["template"]["spec"];
+    let container = &spec["containers"][0];
+    assert_eq!(container["resources"]["requests"], container["resources"]["limits"]);
+    assert_eq!(container["resources"]["limits"], json!({"cpu": "2", "memory": "4Gi"}));
+    assert_eq!((quota_of(container), memory_of(container)), (3 << 30, 4 << 30));
+    let volumes = spec["volumes"].as_array().expect("it has volumes");
+    let data = volumes.iter().find(|one| one["name"] == "data").expect("it has data");
+    assert_eq!(data["hostPath"]["type"], "Directory");
 }
 
 /// Without its ConfigMap the Jobs are as before. With it, they have the file where the documentation says.

@@ -49,6 +49,31 @@ freed_by_passes() {
     [ -z "$(comm -12 <(echo "$1") <(held | sort))" ]
 }
 
+# The member of a node that is drained does not come back to it, so the next drain waits, and a majority stays.
+step_drain() {
+    start_load "${NODES[@]}"
+    drain alpha 120s || die "alpha cannot be drained"
+    if drain beta 20s; then die "two nodes of etcd are drained at once"; fi
+    grep -q "disruption budget" "$LOG/drain" || die "another reason: $(tail -n 3 "$LOG/drain")"
+    [ "$(members)" -eq 2 ] || die "etcd has $(members) members, not 2"
+    kubectl uncordon alpha
+    drain beta 120s || die "beta cannot be drained after alpha is back"
+    [ "$(members)" -eq 2 ] || die "etcd has $(members) members, not 2"
+    kubectl uncordon beta
+    eventually 120 "etcd has all members" all_members
+    stop_load
+    expect_none_failed
+    # The pods that moved spread again.
+    kubectl -n work rollout restart deployment web
+    expect_whole "${NODES[@]}"
+    outcome "two nodes of etcd were drained, one after the other; $FIGURES"
+}
+
+# drain NODE TIMEOUT
+drain() {
+    kubectl drain "$1" --ignore-daemonsets --delete-emptydir-data --timeout="$2" >>"$LOG/drain" 2>&1
+}
+
 # gamma comes back as a machine that was installed anew under its old name.
 step_empty_disk() {
     local seconds=$SECONDS
