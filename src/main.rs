@@ -10,6 +10,7 @@ use metes_config::cni::{Code, Environment, Error, Verb};
 use metes_core::limits;
 use metes_node::core;
 use metes_node::node;
+use metes_node::setup;
 use metes_node::stdin;
 use tokio::time::Instant;
 
@@ -46,7 +47,10 @@ fn main() -> ExitCode {
             _ => stdin::read(limits::INPUT_BYTES, until.into_std()),
         };
         let host_file = std::env::var("METES_CONF").ok();
-        let input = Input { start, until, parent, environment, host_file, stdin, answered: &ANSWERED };
+        let is_nad_etcd_allowed = setup::is_nad_etcd_allowed();
+        let answered = &ANSWERED;
+        let input =
+            Input { start, until, parent, environment, host_file, is_nad_etcd_allowed, stdin, answered };
         let runtime = runtime()?;
         let done = runtime.block_on(plugin::run(input, &mut io::stdout()));
         // The process ends now. Shutting the runtime down would take time for nothing, and longer than any deadline if

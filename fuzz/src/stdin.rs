@@ -14,7 +14,7 @@ pub(super) fn stdin(data: &[u8]) {
     check_request(&request);
     let said = IpamSettings::of(&request);
     assert_eq!(said.store.is_empty(), said.store.refuse_beside_host_file().is_ok());
-    match Settings::from_network(&said) {
+    match Settings::from_network(&said.store) {
         Ok(settings) => check_settings(&settings),
         Err(e) => check_error(&e),
     }

@@ -28,6 +28,8 @@ pub struct Input {
     pub environment: Environment,
     /// METES_CONF.
     pub host_file: Option<String>,
+    /// True if METES_ALLOW_NAD_ETCD lets networks say where etcd is, on a node without a host file.
+    pub is_nad_etcd_allowed: bool,
     /// Stdin, up to its bound.
     pub stdin: io::Result<Vec<u8>>,
     /// Set as soon as the caller has its answer: what fails after that is not answered once more.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Input;
 use metes_config::cni::{Code, Error, Request, Verb};
 use metes_config::command::{AddConfig, CheckConfig, DelConfig, GcConfig};
-use metes_config::{IpamSettings, Settings, StoreCommand};
+use metes_config::{IpamSettings, Settings, Source, StoreCommand};
 use metes_node::node;
 use metes_node::setup;
 
@@ -24,7 +24,7 @@ pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error>
     let stdin = input.stdin.as_ref().map_err(setup::stdin_error)?;
     let request = Request::parse(&input.environment, stdin)?;
     let verb = request.verb;
-    let settings = || settings(&request, input.host_file.as_deref());
+    let settings = || settings(&request, input);
     let (settings, command, notes) = match verb {
         Verb::Version => return Ok(None),
         Verb::Add => {
@@ -63,10 +63,17 @@ pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error>
 }
 
 /// Reads the host file, decides what the run goes by, and starts the log.
-fn settings(request: &Request, host_file: Option<&str>) -> Result<Settings, Error> {
+fn settings(request: &Request, input: &Input) -> Result<Settings, Error> {
     let said = IpamSettings::of(request);
-    let host = setup::host_file(host_file, said.configuration_path.as_deref())?;
-    let settings = Settings::for_verb(request.verb, host, &said)?;
+    let from_network = said.configuration_path.as_deref().filter(|_| input.is_nad_etcd_allowed);
+    let host = setup::host_file(input.host_file.as_deref(), from_network)?;
+    let missing = || match request.verb {
+        Verb::Status => Error { code: Code::NotAvailable, ..setup::no_host_file() },
+        // A DEL does not know under which names it would have to be spooled: the runtime repeats it.
+        _ => setup::no_host_file(),
+    };
+    let source = Source::of(host, input.is_nad_etcd_allowed).ok_or_else(missing)?;
+    let settings = Settings::for_verb(request.verb, source, &said)?;
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
     // An ADD and a STATUS answer it.
     if let (Verb::Del | Verb::Check | Verb::Gc, Some(unclear)) = (request.verb, &settings.unclear) {

@@ -2,6 +2,7 @@
 //! configurations.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -61,10 +62,38 @@ fn dead_endpoint() -> String {
     format!("http://{}", listener.local_addr().expect("it has an address"))
 }
 
+const USUAL_PLACE: &str = "/etc/cni/net.d/metes.d/metes.conf";
+
 /// A plugin run without METES_CONF.
 fn without_host_file(run: Run) -> Run {
-    assert!(!Path::new("/etc/cni/net.d/metes.d/metes.conf").exists(), "this machine has a host file");
+    assert!(!Path::new(USUAL_PLACE).exists(), "this machine has a host file");
     run.without("METES_CONF")
+}
+
+/// The same, where the runtime lets networks say where etcd is.
+fn by_network(run: Run) -> Run {
+    without_host_file(run).env("METES_ALLOW_NAD_ETCD", "1")
+}
+
+/// A server of whoever writes networks.
+struct Tenants(TcpListener);
+
+impl Tenants {
+    fn new() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        listener.set_nonblocking(true).expect("it need not block");
+        Self(listener)
+    }
+
+    fn host(&self) -> String {
+        self.0.local_addr().expect("it has an address").to_string()
+    }
+
+    /// Everybody who asks it has ended.
+    #[track_caller]
+    fn assert_never_asked(&self) {
+        assert_eq!(self.0.accept().map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::WouldBlock));
+    }
 }
 
 #[test]
@@ -638,27 +667,70 @@ fn configuration_path() {
     node.add("a").config(&config).run().ok();
     assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/a/a/eth0"]);
     assert!(other.store().keys("").is_empty(), "nothing is written elsewhere");
-    // Without one it names it.
-    without_host_file(node.add("a").config(&config)).run().ok();
+    // Without one, and with leave, it names it.
+    by_network(node.add("a").config(&config)).run().ok();
     assert_eq!(other.store().keys("v1/owner/"), ["v1/owner/test/elsewhere/a/eth0"]);
     // Then it is trusted like any host file, and rules like any.
     let mut refused = config.clone();
     refused["ipam"]["etcd"] = json!({"endpoints": ["http://127.0.0.1:1"]});
-    report([judge("etcd too", "7 etcd", &without_host_file(node.add("b").config(&refused)).run())]);
+    report([judge("etcd too", "7 etcd", &by_network(node.add("b").config(&refused)).run())]);
     set_mode(&elsewhere.host_file(), 0o664);
     report([judge(
         "group-writable",
         "7 configuration_path",
-        &without_host_file(node.add("b").config(&config)).run(),
+        &by_network(node.add("b").config(&config)).run(),
     )]);
     set_mode(&elsewhere.host_file(), 0o644);
-    without_host_file(node.del("a").config(&config)).run().silent();
+    by_network(node.del("a").config(&config)).run().silent();
     assert!(other.store().keys("v1/owner/").is_empty());
     other.assert_clean();
     cluster.assert_clean();
 }
 
-/// Without a host file the network says where etcd is.
+/// A tenant writes networks: without a host file no run goes by one, and a DEL is not lost.
+#[test]
+fn without_a_host_file_no_network_is_asked_where_etcd_is() {
+    let (cluster, tenants) = (Cluster::new(), Tenants::new());
+    let node = cluster.node("a");
+    let asking = |keys: Value| {
+        let mut config = status();
+        config["cni.dev/valid-attachments"] = json!([]);
+        config["ipam"].as_object_mut().expect("an object").extend(keys.as_object().expect("keys").clone());
+        config
+    };
+    let password = secret_file(cluster.folder(), "password", 0o600);
+    let endpoint = format!("http://{}", tenants.host());
+    let etcd = json!({"endpoints": [endpoint], "username": "u", "password_file": password});
+    let rows = [
+        ("nothing", json!({})),
+        ("etcd", json!({"etcd": etcd})),
+        ("etcd_host", json!({"etcd_host": tenants.host()})),
+        ("configuration_path", json!({"configuration_path": node.host_file()})),
+    ];
+    node.add("held").config(&status()).run().ok();
+    let expected = format!("7 {USUAL_PLACE} docs/install.md METES_ALLOW_NAD_ETCD=1");
+    report(rows.iter().flat_map(|(row, keys)| {
+        let config = asking(keys.clone());
+        let runs = [node.add("b"), node.del("held"), node.check("held"), node.gc()];
+        let refused = |run: Run| judge(row, &expected, &without_host_file(run.config(&config)).run());
+        let other = |value: &str| {
+            let run = without_host_file(node.add("b").config(&config)).env("METES_ALLOW_NAD_ETCD", value);
+            judge(&format!("{row}, {value:?}"), &expected, &run.run())
+        };
+        let status = without_host_file(node.status().config(&config)).run();
+        let status = judge(row, &expected.replacen('7', "50", 1), &status);
+        let others = ["", "0", "true", "1 "].map(other);
+        runs.map(refused).into_iter().chain([status]).chain(others).collect::<Vec<_>>()
+    }));
+    tenants.assert_never_asked();
+    without_host_file(node.version().stdin("{}")).run().ok();
+    assert_eq!(node.list().len(), 1, "the address is still held");
+    node.del("held").config(&asking(json!({}))).run().silent();
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+/// With leave the network says where etcd is, and still names no secret.
 #[test]
 fn etcd_of_a_network_without_a_host_file() {
     let cluster = Cluster::new();
@@ -674,13 +746,36 @@ fn etcd_of_a_network_without_a_host_file() {
     ];
     for (row, ipam) in sections {
         let config = network(ipam);
-        without_host_file(node.add("a").config(&config)).run().ok();
+        by_network(node.add("a").config(&config)).run().ok();
         assert_eq!(cluster.store().keys("v1/owner/").len(), 1, "{row}");
-        without_host_file(node.del("a").config(&config)).run().silent();
+        by_network(node.del("a").config(&config)).run().silent();
         cluster.assert_nothing_held();
     }
     let config = network(json!({"range": "10.0.0.0/24", "etcd": {"endpoints": ["http://192.0.2.1:2379"]}}));
-    report([judge("plain http", "7 endpoints", &without_host_file(node.add("a").config(&config)).run())]);
+    report([judge("plain http", "7 endpoints", &by_network(node.add("a").config(&config)).run())]);
+    let tenants = Tenants::new();
+    let secret = secret_file(cluster.folder(), "secret", 0o600);
+    let inside = ["key_file", "cert_file", "password_file", "username"];
+    let beside = ["etcd_key_file", "etcd_cert_file", "etcd_password", "etcd_username"];
+    report(inside.into_iter().chain(beside).flat_map(|key| {
+        let mut ipam =
+            json!({"range": "10.0.0.0/24", "etcd": {"endpoints": [format!("http://{}", tenants.host())]}});
+        (if inside.contains(&key) { &mut ipam["etcd"] } else { &mut ipam })[key] = json!(secret);
+        let config = network(ipam);
+        let expected = format!("7 {key} belongs host file");
+        let judged = |run: Run| judge(key, &expected, &by_network(run.config(&config)).run());
+        [node.add("a"), node.del("a")].map(judged)
+    }));
+    tenants.assert_never_asked();
+    // Nor does it name a file that root writes.
+    let log = cluster.folder().join("log");
+    let etcd = json!({"endpoints": [live], "prefix": cluster.prefix()});
+    let config = network(json!({"range": "10.0.0.0/24", "log_file": log, "flavour": 1, "etcd": etcd}));
+    let add = by_network(node.add("a").config(&config)).run();
+    let is_told = add.stderr.contains("`ipam.log_file` has no effect");
+    assert!(add.succeeded() && is_told && !log.exists(), "{add}");
+    by_network(node.del("a").config(&config)).run().silent();
+    cluster.assert_nothing_held();
     remove_default_state(&cluster);
     cluster.assert_clean();
 }

@@ -568,6 +568,19 @@ fn files_of_each_kind_are_told_apart() {
     cluster.assert_clean();
 }
 
+/// Where it is run there may be no host file, but the nodes have one, unless this is a trial.
+#[test]
+fn a_network_that_says_where_etcd_is_is_sound_on_trials_alone() {
+    let ipam = json!({"range": "10.0.0.0/24", "etcd": {"endpoints": ["http://127.0.0.1:1"]}});
+    let run = |is_trial| {
+        let run = Run::new(metes()).env("METES_ALLOW_NAD_ETCD", is_trial).arguments(["validate"]);
+        run.stdin(network(ipam.clone()).to_string()).run()
+    };
+    let refused = run("0");
+    assert!(!refused.succeeded() && refused.stdout.contains("`ipam.etcd` is not allowed"), "{refused}");
+    assert!(run("1").succeeded());
+}
+
 /// The examples of the repository are sound.
 #[test]
 fn the_examples_have_no_errors() {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::network::{Config, Static, StickyConfig, StickyTo};
-use super::settings::{IpamSettings, Rule, Settings};
+use super::settings::{IpamSettings, Settings};
 use crate::cni::previous::{prev_result_addresses, valid_attachments};
 use crate::cni::request::Attachment;
 use crate::cni::result::{Dns, Route};
@@ -156,9 +156,7 @@ fn sticky_of(
 /// The configuration of an ADD, if the node allows it, and one line for each key that has no effect.
 pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Config, Error>, Vec<String>) {
     let (read, mut notes) = Config::judge(request);
-    if settings.rule == Rule::HostFile {
-        notes.extend(IpamSettings::of(request).without_effect());
-    }
+    notes.extend(IpamSettings::of(request).without_effect());
     let allowed = read.and_then(|config| {
         settings.check_allowed(&config)?;
         settings.check_pools_only(&config)?;

@@ -43,8 +43,7 @@ impl StoreKeys {
         match self.pairs.first() {
             None => Ok(()),
             Some((key, _)) => Err(Error::invalid_config(format!(
-                "`ipam.{:.64}` is not allowed: this node has a host file, which alone says how etcd is reached",
-                key
+                "`ipam.{key:.64}` is not allowed: the host file alone says how etcd is reached"
             ))
             .with_details("remove the key from the network configuration")),
         }
@@ -200,6 +199,14 @@ pub struct EtcdConfig {
     pub(crate) login: Option<Login>,
 }
 
+/// The keys that name or hold a secret of the node, in `etcd` and beside it.
+const SECRETS: [(&str, &str); 4] = [
+    ("key_file", "etcd_key_file"),
+    ("cert_file", "etcd_cert_file"),
+    ("password_file", "etcd_password"),
+    ("username", "etcd_username"),
+];
+
 /// The `etcd` section and, beside it, whereabouts' names for its keys.
 struct Names<'a> {
     beside: &'a Section<'a>,
@@ -229,6 +236,21 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// Refuses the keys that name or hold a secret of the node: somebody else may have named the server that gets it.
+    fn refuse_secrets(&self) -> Result<(), Error> {
+        let has = |(inside, beside): &(&str, &str)| {
+            let inside = self.etcd.as_ref().filter(|etcd| etcd.has(inside)).map(|etcd| etcd.at(inside));
+            inside.or_else(|| self.beside.has(beside).then(|| self.beside.at(beside)))
+        };
+        match SECRETS.iter().find_map(has) {
+            None => Ok(()),
+            Some(key) => Err(Error::invalid_config(format!(
+                "`{key}` is not allowed: a login or a client's key belongs in the host file"
+            ))
+            .with_details("remove the key from the network configuration, and write it in the host file")),
+        }
+    }
+
     fn at(&self, key: &str) -> String {
         self.beside.at(&format!("etcd.{key}"))
     }
@@ -244,9 +266,19 @@ impl<'a> Names<'a> {
 }
 
 impl EtcdConfig {
-    /// Reads the section `etcd` of `beside`, and whereabouts' names in `beside` itself.
-    pub(super) fn read(beside: &Section<'_>) -> Result<EtcdConfig, Error> {
+    /// Reads the section `etcd` of the host file, and whereabouts' names beside it.
+    pub(super) fn of_host_file(beside: &Section<'_>) -> Result<EtcdConfig, Error> {
+        Self::read(Names { beside, etcd: beside.section("etcd")? })
+    }
+
+    /// The same of a network's configuration, which may name no secret.
+    pub(super) fn of_network(beside: &Section<'_>) -> Result<EtcdConfig, Error> {
         let names = Names { beside, etcd: beside.section("etcd")? };
+        names.refuse_secrets()?;
+        Self::read(names)
+    }
+
+    fn read(names: Names<'_>) -> Result<EtcdConfig, Error> {
         let tls = tls_keys(&names)?;
         let endpoints = endpoints(&names, tls.is_given())?;
         let wants_tls = endpoints.iter().any(Endpoint::is_tls);

@@ -59,6 +59,13 @@ pub fn is_key(key: &str) -> bool {
     is_of_etcd || keys::nearest(key, &KEYS, keys::SLIP_EDITS).is_some()
 }
 
+impl Default for HostFile {
+    /// A file without keys.
+    fn default() -> Self {
+        Self::parse(b"{}").expect("every key may be left out")
+    }
+}
+
 impl HostFile {
     /// Reads the content of the file.
     ///
@@ -92,7 +99,7 @@ impl HostFile {
     }
 
     fn values(file: &Section<'_>) -> Result<Settings, Error> {
-        let defaults = Settings::defaults(EtcdConfig::read(file)?);
+        let defaults = Settings::defaults(EtcdConfig::of_host_file(file)?);
         Ok(Settings {
             node_name: file.parsed("node_name", NodeName::EXPECTED, |text| text.parse().ok())?,
             node_labels: node_labels(file)?,

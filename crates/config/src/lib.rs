@@ -1,6 +1,6 @@
 //! The host file and the network configuration, each read into one checked type.
 //!
-//! 1. [`host`] reads the host file. [`settings`] decides between the host file and, without one, the keys of `ipam`.
+//! 1. [`host`] reads the host file. [`settings`] has what it says, or what keys of `ipam` may say without one.
 //! 2. [`network`] reads `ipam`. Users already write it in three forms, which differ in their keys: those of
 //!    whereabouts, of host-local and of static.
 //! 3. [`command`] puts together the input of each verb.
@@ -29,4 +29,4 @@ pub mod workload;
 
 pub use command::StoreCommand;
 pub use network::{Config, Static};
-pub use settings::{HostFile, IpamSettings, Settings};
+pub use settings::{HostFile, IpamSettings, Settings, Source};

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::etcd::{Endpoint, EtcdConfig, Login, Scheme, StoreKeys, TlsFiles};
-use super::keys;
 use super::network::Config;
 use super::sections::document;
 use crate::cni::{Error, Request, Verb};
@@ -18,17 +17,18 @@ pub(crate) const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
 /// GC's grace by default, in seconds.
 pub(crate) const DEFAULT_GC_GRACE_S: u64 = 300;
 
-/// The keys of `ipam` about the store, the host file and the log. The rest of `ipam` is not judged, because a DEL must
-/// work in spite of any fault in it.
+/// The variable in a runtime's environment that lets networks say where etcd is, on a node without a host file.
+pub const ALLOW_NAD_ETCD: &str = "METES_ALLOW_NAD_ETCD";
+
+/// The keys of `ipam` about the store and the host file. The rest of `ipam` is not judged, because a DEL must work in
+/// spite of any fault in it.
 #[derive(Debug, Clone, Default)]
 pub struct IpamSettings {
     /// The keys about etcd.
     pub store: StoreKeys,
     /// The last place to look for the host file.
     pub configuration_path: Option<String>,
-    pub(crate) log_file: Option<String>,
-    /// The log level, as written.
-    pub(crate) log_level: Option<String>,
+    has_log_file: bool,
 }
 
 impl IpamSettings {
@@ -38,15 +38,16 @@ impl IpamSettings {
         let Ok(Some(ipam)) = document(request).section("ipam") else {
             return Self::default();
         };
-        let [configuration_path, log_file, log_level] =
-            keys::SETTINGS.map(|key| ipam.text(key).ok().flatten().map(str::to_owned));
-        Self { store: StoreKeys::of(&ipam), configuration_path, log_file, log_level }
+        let configuration_path = ipam.text("configuration_path").ok().flatten().map(str::to_owned);
+        Self { store: StoreKeys::of(&ipam), configuration_path, has_log_file: ipam.has("log_file") }
     }
 
-    /// One line for each key that a host file leaves without effect.
+    /// One line for each key without effect: a tenant may write a network, so the host file alone names the files of a
+    /// node.
     pub(crate) fn without_effect(&self) -> impl Iterator<Item = String> {
-        let keys = [("log_file", &self.log_file), ("configuration_path", &self.configuration_path)];
-        let given = keys.into_iter().filter(|(_, value)| value.is_some());
+        let keys =
+            [("log_file", self.has_log_file), ("configuration_path", self.configuration_path.is_some())];
+        let given = keys.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(key, _)| format!("`ipam.{key}` has no effect: the host file decides"))
     }
 }
@@ -102,6 +103,34 @@ pub struct Allowed {
     pub pools: BTreeSet<PoolName>,
 }
 
+/// What says where etcd is, for the runs on a node.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// The host file.
+    HostFile(Box<HostFile>),
+    /// The network's configuration: there is no host file, and the runtime's environment has [`ALLOW_NAD_ETCD`].
+    Network,
+}
+
+impl Default for Source {
+    /// A host file without keys.
+    fn default() -> Self {
+        Self::HostFile(Box::default())
+    }
+}
+
+impl Source {
+    /// The source on a node with this host file, or with none; no source if there is none and the environment gives
+    /// no leave.
+    #[must_use]
+    pub fn of(host: Option<HostFile>, is_nad_etcd_allowed: bool) -> Option<Self> {
+        match host {
+            Some(host) => Some(Self::HostFile(Box::new(host))),
+            None => is_nad_etcd_allowed.then_some(Self::Network),
+        }
+    }
+}
+
 /// The origin of settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
@@ -124,13 +153,16 @@ impl HostFile {
 }
 
 impl Settings {
-    /// The settings for a verb: those of the host file, and without one those of `ipam`.
+    /// The settings for a verb.
     ///
     /// # Errors
     /// As [`Settings::from_host`] and [`Settings::from_network`]. Code 7 too if there is a host file and `ipam` says
     /// which etcd is meant; but a DEL must not fail over that.
-    pub fn for_verb(verb: Verb, host: Option<HostFile>, said: &IpamSettings) -> Result<Settings, Error> {
-        let Some(host) = host else { return Self::from_network(said) };
+    pub fn for_verb(verb: Verb, source: Source, said: &IpamSettings) -> Result<Settings, Error> {
+        let host = match source {
+            Source::HostFile(host) => *host,
+            Source::Network => return Self::from_network(&said.store),
+        };
         if !verb.forgives_config() {
             said.store.refuse_beside_host_file()?;
         }
@@ -150,14 +182,12 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The settings of a node without a host file: those of `ipam`.
+    /// The settings of a node without a host file, by these keys of a network.
     ///
     /// # Errors
-    /// Code 7, naming the key.
-    pub fn from_network(said: &IpamSettings) -> Result<Settings, Error> {
-        let (log_file, log_level) = (said.log_file.clone(), said.log_level.clone());
-        let etcd = EtcdConfig::read(&said.store.section())?;
-        let settings = Settings { log_file, log_level, ..Self::defaults(etcd) };
+    /// Code 7, naming the key; also for one that names a secret.
+    pub fn from_network(store: &StoreKeys) -> Result<Settings, Error> {
+        let settings = Self::defaults(EtcdConfig::of_network(&store.section())?);
         settings.check_plaintext()?;
         Ok(settings)
     }

@@ -13,7 +13,7 @@ use super::keys::{SLIP_EDITS, did_you_mean};
 use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
 use super::whereabouts::OF_NO_RANGE;
 use super::workload::Workload;
-use super::{Config, HostFile, IpamSettings, Settings};
+use super::{Config, HostFile, IpamSettings, Settings, Source};
 use crate::cni::{Code, Error, Json, Verb};
 use metes_core::pool::range::{EXCLUDES_NOTHING, is_on_link};
 use metes_core::pool::{Addr, Range};
@@ -262,12 +262,12 @@ pub struct JudgedNetwork {
     pub is_of_another: bool,
 }
 
-/// Judges a network by its definition, for nodes with this host file.
+/// Judges a network by its definition, for nodes with this source of settings.
 #[must_use]
-pub fn judge_nad(nad: &Nad, host: Option<&HostFile>) -> JudgedNetwork {
+pub fn judge_nad(nad: &Nad, source: &Source) -> JudgedNetwork {
     let Nad { name, resource, config, key, .. } = nad;
     match config {
-        Some(config) => judge_network(NetworkText { label: &nad.label(), name, resource, config }, host),
+        Some(config) => judge_network(NetworkText { label: &nad.label(), name, resource, config }, source),
         None => JudgedNetwork { issues: vec![without_configuration(nad, key)], ..JudgedNetwork::default() },
     }
 }
@@ -294,9 +294,9 @@ fn without_configuration(nad: &Nad, key: &str) -> Issue {
     Issue::new(IssueId::MisplacedConfiguration, key, what, remedy)
 }
 
-/// Judges one network, for nodes with this host file.
+/// Judges one network, for nodes with this source of settings.
 #[must_use]
-pub fn judge_network(network: NetworkText<'_>, host: Option<&HostFile>) -> JudgedNetwork {
+pub fn judge_network(network: NetworkText<'_>, source: &Source) -> JudgedNetwork {
     let mut judged = JudgedNetwork::default();
     let config = match Json::parse(network.config.as_bytes()) {
         Ok(config) => config,
@@ -308,7 +308,7 @@ pub fn judge_network(network: NetworkText<'_>, host: Option<&HostFile>) -> Judge
     let plugins = metes_plugins(&config, network.name);
     judged.is_of_another = plugins.is_empty();
     for plugin in plugins {
-        judged.uses.extend(judge_plugin(&plugin, network, host, &mut judged.issues));
+        judged.uses.extend(judge_plugin(&plugin, network, source, &mut judged.issues));
     }
     let almost = almost_metes(&config);
     judged.issues.extend(almost.iter().map(Issue::almost));
@@ -326,12 +326,12 @@ pub fn judge_network(network: NetworkText<'_>, host: Option<&HostFile>) -> Judge
 fn judge_plugin(
     plugin: &MetesPlugin,
     network: NetworkText<'_>,
-    host: Option<&HostFile>,
+    source: &Source,
     issues: &mut Vec<Issue>,
 ) -> Option<NetworkUse> {
     let plugin = &completed(plugin);
     let read = plugin.request(Verb::Add).and_then(|request| {
-        let settings = Settings::for_verb(Verb::Add, host.cloned(), &IpamSettings::of(&request))?;
+        let settings = Settings::for_verb(Verb::Add, source.clone(), &IpamSettings::of(&request))?;
         let (read, notes) = judge_add(&request, &settings);
         issues.extend(notes.iter().map(|note| Issue::note(note, Some(plugin))));
         read

@@ -17,14 +17,33 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::files::{self, Trust};
 use metes_config::cni::{Code, Error};
-use metes_config::etcd::{ClientFiles, Login, Password, TlsFiles};
-use metes_config::{HostFile, IpamSettings, Settings};
+use metes_config::etcd::{ClientFiles, Login, Password, StoreKeys, TlsFiles};
+use metes_config::settings::ALLOW_NAD_ETCD;
+use metes_config::{HostFile, Settings};
 use metes_core::limits;
 use metes_engine::obstacle::Obstacle;
 use metes_etcd::client::{Access, Tls};
 
 /// Where the host file is when METES_CONF does not say otherwise.
 pub const HOST_FILE: &str = "/etc/cni/net.d/metes.d/metes.conf";
+
+/// True if the environment lets networks say where etcd is, on a node without a host file.
+#[must_use]
+pub fn is_nad_etcd_allowed() -> bool {
+    std::env::var_os(ALLOW_NAD_ETCD).is_some_and(|value| value == "1")
+}
+
+/// Code 7, for a node that needs a host file and has none.
+#[must_use]
+pub fn no_host_file() -> Error {
+    Error::invalid_config(format!(
+        "this node has no host file {HOST_FILE}, and a network may not say where etcd is"
+    ))
+    .with_details(format!(
+        "the installer or an administrator writes it (docs/install.md); for a trial without one, set \
+         {ALLOW_NAD_ETCD}=1 in the environment of the runtime"
+    ))
+}
 
 /// Finds and reads the host file: the one that METES_CONF or --config names (it must exist), else the one
 /// at [`HOST_FILE`], else the one that the network's configuration names.
@@ -49,7 +68,7 @@ pub fn own_settings(named: Option<&Path>) -> Result<Settings, Error> {
     let named = named.map(|path| path.to_string_lossy());
     let settings = match host_file(named.as_deref(), None)? {
         Some(host) => Settings::from_host(host)?,
-        None => Settings::from_network(&IpamSettings::default())?,
+        None => Settings::from_network(&StoreKeys::default())?,
     };
     settings.unclear.clone().map_or(Ok(settings), Err)
 }

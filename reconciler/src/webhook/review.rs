@@ -1,6 +1,6 @@
 //! The answer to a request for admission of a NetworkAttachmentDefinition. Pure.
 
-use metes_config::HostFile;
+use metes_config::Source;
 use metes_config::nad::Nad;
 use metes_config::validate::{Issue, IssueId, JudgedNetwork, Severity, compare, judge_nad};
 use serde_json::{Value, json};
@@ -24,20 +24,20 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// Judges a request, for nodes with this host file. A configuration that the plugin would refuse is refused. An
-    /// update that leaves the configuration as it is passes all the same: somebody changes something else, and must be
-    /// able to.
+    /// Judges a request, for nodes with this source of settings. A configuration that the plugin would refuse is
+    /// refused. An update that leaves the configuration as it is passes all the same: somebody changes something else,
+    /// and must be able to.
     ///
     /// # Errors
     /// The reason why it is no request for admission, in words.
-    pub(crate) fn of(review: &Value, host: Option<&HostFile>) -> Result<Self, String> {
+    pub(crate) fn of(review: &Value, source: &Source) -> Result<Self, String> {
         if review["apiVersion"] != API_VERSION || review["kind"] != "AdmissionReview" {
             return Err(format!("this is no AdmissionReview of {API_VERSION}"));
         }
         let request = &review["request"];
         let Some(uid) = request["uid"].as_str() else { return Err("`request.uid` is missing".to_owned()) };
         let nad = Nad::of(&request["object"], "");
-        let issues = nad.as_ref().map(|nad| issues(nad, host)).unwrap_or_default();
+        let issues = nad.as_ref().map(|nad| issues(nad, source)).unwrap_or_default();
         let of = |severity| issues.iter().filter(move |issue| issue.id.severity() == severity).map(words);
         let (mut refusals, mut warnings) = (of(Severity::Error).collect(), of(Severity::Warning).collect());
         let was = Nad::of(&request["oldObject"], "");
@@ -72,8 +72,8 @@ impl Admission {
 }
 
 /// The issues of a definition, also between its plugins.
-fn issues(nad: &Nad, host: Option<&HostFile>) -> Vec<Issue> {
-    let JudgedNetwork { mut issues, uses, .. } = judge_nad(nad, host);
+fn issues(nad: &Nad, source: &Source) -> Vec<Issue> {
+    let JudgedNetwork { mut issues, uses, .. } = judge_nad(nad, source);
     issues.extend(compare(&uses).into_iter().map(|(_, issue)| issue));
     issues
 }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn judged(operation: &str, new: &Value, old: &Value) -> (bool, Vec<String>, Value) {
-        let admission = Admission::of(&review(operation, new, old), None).expect("a review");
+        let admission = Admission::of(&review(operation, new, old), &Source::Network).expect("a review");
         (admission.is_allowed(), admission.warnings.clone(), admission.to_json())
     }
 
@@ -158,7 +158,7 @@ mod tests {
             assert!(judged("CREATE", &object, &Value::Null).0, "{object}");
         }
         for review in [json!({}), json!([]), json!({"apiVersion": API_VERSION, "kind": "AdmissionReview"})] {
-            assert!(Admission::of(&review, None).is_err(), "{review}");
+            assert!(Admission::of(&review, &Source::Network).is_err(), "{review}");
         }
     }
 }

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use metes_config::HostFile;
+use metes_config::{HostFile, Source};
 use metes_node::setup;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -66,9 +66,9 @@ pub async fn run(cli: &Cli, args: &WebhookArgs) -> Result<(), String> {
 }
 
 impl Webhook {
-    fn host_file(&self) -> Result<Option<HostFile>, String> {
+    fn host_file(&self) -> Result<HostFile, String> {
         let named = self.host_file.as_deref().map(|path| path.to_string_lossy());
-        setup::host_file(named.as_deref(), None).map_err(|e| e.to_string())
+        setup::host_file(named.as_deref(), None).map(Option::unwrap_or_default).map_err(|e| e.to_string())
     }
 
     async fn answer(self: Arc<Self>, stream: TcpStream) {
@@ -107,15 +107,15 @@ impl Webhook {
                 "the request is too large, or was not sent to its end",
             );
         };
-        let host = match self.host_file() {
-            Ok(host) => host,
+        let source = match self.host_file() {
+            Ok(host) => Source::HostFile(Box::new(host)),
             Err(why) => {
                 tracing::error!(%why, "nothing can be judged");
                 return Page::text(StatusCode::INTERNAL_SERVER_ERROR, &why);
             }
         };
         let review = serde_json::from_slice(&body.to_bytes()).map_err(|e| format!("this is not JSON: {e}"));
-        match review.and_then(|review| Admission::of(&review, host.as_ref())) {
+        match review.and_then(|review| Admission::of(&review, &source)) {
             Err(why) => Page::text(StatusCode::BAD_REQUEST, &why),
             Ok(admission) => {
                 let Admission { label, refusals, warnings, .. } = &admission;

@@ -588,7 +588,7 @@ fn what_has_no_effect_is_noted() {
     assert!(config.notes.is_empty(), "{:?}", config.notes);
     let said = IpamSettings::of(&request("", &whole(known, "")));
     assert!(!said.store.is_empty());
-    assert_eq!((said.log_file.as_deref(), said.configuration_path.as_deref()), (Some("/l"), Some("/c")));
+    assert_eq!(said.configuration_path.as_deref(), Some("/c"));
 }
 
 #[test]
@@ -699,16 +699,16 @@ fn picked_addresses_are_an_ordered_list() {
 
 #[test]
 fn a_del_reads_what_it_can() {
-    for ipam in ["null", "5", "[]", "{}", r#"{"log_file":5,"range":7}"#] {
+    for ipam in ["null", "5", "[]", "{}", r#"{"configuration_path":5,"range":7}"#] {
         let said = IpamSettings::of(&request_for("DEL", "", &whole(ipam, "")));
-        assert!(said.store.is_empty() && said.log_file.is_none(), "{ipam}");
+        assert!(said.store.is_empty() && said.configuration_path.is_none(), "{ipam}");
     }
     let said = IpamSettings::of(&request_for(
         "DEL",
         "",
-        &whole(r#"{"range":7,"etcd_password":"hunter2","log_file":"/l"}"#, ""),
+        &whole(r#"{"range":7,"etcd_password":"hunter2","configuration_path":"/c"}"#, ""),
     ));
-    assert_eq!(said.log_file.as_deref(), Some("/l"));
+    assert_eq!(said.configuration_path.as_deref(), Some("/c"));
     assert!(!format!("{said:?}").contains("hunter2"), "{said:?}");
 }
 
@@ -774,7 +774,7 @@ proptest! {
             prop_assert!(config.sets.len() + config.statics.len() <= ADDRESSES_MAX);
         }
         let said = IpamSettings::of(&request);
-        let _ = crate::Settings::from_network(&said);
+        let _ = crate::Settings::from_network(&said.store);
         let _ = crate::cni::previous::prev_result_addresses(&request.config);
         let _ = crate::cni::previous::valid_attachments(&request.config);
     }

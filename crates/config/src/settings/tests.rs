@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cni::{Environment, Request};
-use crate::etcd::{ClientFiles, Password};
+use crate::etcd::{ClientFiles, Password, StoreKeys};
 use crate::host::LEVEL;
 use crate::keys::ETCD;
 
@@ -45,7 +45,7 @@ fn request(args: &str, ipam: &str) -> Request {
 
 #[test]
 fn an_empty_file_is_all_defaults() {
-    for settings in [valid("{}"), Settings::from_network(&IpamSettings::default()).expect("defaults")] {
+    for settings in [valid("{}"), Settings::from_network(&StoreKeys::default()).expect("defaults")] {
         assert_eq!(settings.urls(), ["http://127.0.0.1:2379"]);
         assert_eq!(
             (settings.prefix.as_str(), settings.spool_dir.as_str()),
@@ -231,19 +231,34 @@ fn plain_http_needs_leave_except_at_home() {
     }
     let said =
         said(r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["http://etcd:2379"]},"allow_plaintext":true}"#);
-    assert!(Settings::from_network(&said).is_err(), "a network configuration cannot give leave");
+    assert!(Settings::from_network(&said.store).is_err(), "a network configuration cannot give leave");
 }
 
 #[test]
 fn without_a_host_file_the_network_says_which_etcd() {
-    let of_etcd = said(
-        r#"{"range":"10.0.0.0/24","ETCD":{"endpoints":["http://127.0.0.1:5"],"prefix":"/p/"},"etcd_username":"u","etcd_password":"w"}"#,
+    let store = |ipam: &str| said(ipam).store;
+    let of_etcd = store(
+        r#"{"range":"10.0.0.0/24","ETCD":{"endpoints":["https://h:5"],"prefix":"/p/","ca_file":"/c"}}"#,
     );
     let settings = Settings::from_network(&of_etcd).expect("valid");
-    assert_eq!((settings.urls()[0].as_str(), settings.prefix.as_str()), ("http://127.0.0.1:5", "/p/"));
-    assert_eq!(settings.login.map(|login| login.username).as_deref(), Some("u"));
-    let invalid = said(r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["x"]}}"#);
+    assert_eq!((settings.urls()[0].as_str(), settings.prefix.as_str()), ("https://h:5", "/p/"));
+    let invalid = store(r#"{"range":"10.0.0.0/24","etcd":{"endpoints":["x"]}}"#);
     assert!(Settings::from_network(&invalid).unwrap_err().msg.contains("`ipam.etcd.endpoints[0]`"));
+}
+
+/// The network may have chosen the server that would get it.
+#[test]
+fn a_network_names_no_secret_of_a_node() {
+    let of_etcd = ["key_file", "cert_file", "password_file", "username", "Password_File"];
+    let beside = ["etcd_key_file", "etcd_cert_file", "etcd_password", "etcd_username", "ETCD_password"];
+    let of_etcd = of_etcd.map(|key| (format!(r#""etcd":{{"{key}":"/x"}}"#), key));
+    for (keys, key) in of_etcd.into_iter().chain(beside.map(|key| (format!(r#""{key}":"/x""#), key))) {
+        let store = said(&format!(r#"{{"range":"10.0.0.0/24",{keys}}}"#)).store;
+        let error = Settings::from_network(&store).expect_err(&keys);
+        let words = format!("{} belongs in the host file", key.to_ascii_lowercase());
+        let is_told = words.split(' ').all(|word| error.msg.to_ascii_lowercase().contains(word));
+        assert!(error.code.number() == 7 && is_told, "{keys}: {error}");
+    }
 }
 
 #[test]

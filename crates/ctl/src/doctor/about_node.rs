@@ -26,7 +26,7 @@ pub(super) fn host_file(facts: &HostFileFacts, user: u32) -> Vec<CheckLine> {
         (None, None) => CheckLine::warn(
             Check::HostFile,
             what,
-            "give every node a host file: without one, each network says where etcd is",
+            "give every node a host file (docs/install.md): without one, no pod on it gets an address",
         ),
     };
     let mut lines = vec![first];

@@ -13,6 +13,7 @@ use super::facts::{
     NameFrom, NodeFacts, SpoolFacts,
 };
 use metes_config::cni::Error;
+use metes_config::etcd::StoreKeys;
 use metes_config::{HostFile, Settings};
 use metes_engine::obstacle::Obstacle;
 use metes_etcd::certificate::Certificate;
@@ -56,7 +57,7 @@ pub(super) fn host_file(
 fn settings(host: Option<HostFile>, endpoints: &[String]) -> (Option<Settings>, Option<Error>) {
     let of = |host: Option<HostFile>| match host {
         Some(host) => Settings::from_host(host),
-        None => Settings::from_network(&Default::default()),
+        None => Settings::from_network(&StoreKeys::default()),
     };
     let lenient = host.clone().map(HostFile::lenient);
     let used = of(host).and_then(|mut settings| settings.use_endpoints(endpoints).map(|()| settings));

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use super::texts::{Locator, Part, Subject, TakenApart, take_apart};
 use crate::places::TextPlace;
 use crate::pool::text::{self, PoolTextFault};
-use metes_config::HostFile;
+use metes_config::Source;
 use metes_config::cni::Json;
 use metes_config::nad::Nad;
 use metes_config::validate::{
@@ -53,7 +53,7 @@ pub(super) struct Judged {
 
 /// The findings so far, while files are read.
 pub(super) struct Judgement {
-    host: Option<HostFile>,
+    source: Source,
     judged: Judged,
     /// The files, as they were given.
     files: Vec<String>,
@@ -80,9 +80,9 @@ impl<'t> File<'t> {
 }
 
 impl Judgement {
-    /// Networks are judged for nodes with this host file.
-    pub(super) fn new(host: Option<HostFile>) -> Self {
-        Self { host, judged: Judged::default(), files: Vec::new(), uses: Vec::new(), workloads: Vec::new() }
+    /// Networks are judged for nodes with this source of settings.
+    pub(super) fn new(source: Source) -> Self {
+        Self { source, judged: Judged::default(), files: Vec::new(), uses: Vec::new(), workloads: Vec::new() }
     }
 
     /// Something that cannot be read.
@@ -123,7 +123,7 @@ impl Judgement {
 
     fn nad(&mut self, file: &File<'_>, document: usize, nad: &Nad) {
         let label = nad.label();
-        let mut judged = judge_nad(nad, self.host.as_ref());
+        let mut judged = judge_nad(nad, &self.source);
         if let Some(config) = &nad.config {
             let of_nad = file.locator().key(document, &nad.key);
             for issue in &mut judged.issues {
@@ -148,7 +148,7 @@ impl Judgement {
     /// A configuration in a file of its own; `without` is what was put around it.
     fn network(&mut self, file: &File<'_>, document: usize, config: &str, without: &str) {
         let text = NetworkText { label: file.name, name: "", resource: "", config };
-        let mut judged = judge_network(text, self.host.as_ref());
+        let mut judged = judge_network(text, &self.source);
         let is_of_ipam = !without.is_empty();
         // A section alone has no plugin that could have capabilities.
         judged.issues.retain(|issue| !(is_of_ipam && issue.id == IssueId::NoIpsCapability));

@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 use super::input::read_text;
 use super::{CliError, Terminal};
 use judge::Judgement;
+use metes_config::Source;
 use metes_config::validate::Severity;
 use metes_core::limits;
 use metes_node::setup;
@@ -56,14 +57,15 @@ pub(super) fn validate(
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
     let named = host_file.map(|path| path.to_string_lossy());
-    let host = match setup::host_file(named.as_deref(), None) {
-        Ok(host) => host,
+    let source = match setup::host_file(named.as_deref(), None) {
+        // The nodes have one, wherever this is run.
+        Ok(host) => Source::of(host, setup::is_nad_etcd_allowed()).unwrap_or_default(),
         Err(e) => {
             terminal.tell(&format!("metes: {e}"));
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
-    let mut judgement = Judgement::new(host);
+    let mut judgement = Judgement::new(source);
     for path in &args.files {
         match read_text(path, limits::VALIDATED_BYTES) {
             Ok((name, text)) => judgement.file(&name, &text),
