@@ -1,6 +1,7 @@
 //! The host file, and after a zero byte a network configuration that the host file may allow.
 
 use metes_config::cni::{Environment, Json, Request};
+use metes_config::settings::Allowed;
 use metes_config::{Config, HostFile, Settings};
 use metes_core::pool::{Addr, NetworkName};
 
@@ -46,16 +47,17 @@ fn all_allowed(settings: &Settings, config: &Config) -> bool {
     if settings.pools_only && config.pools.is_none() {
         return false;
     }
-    let Some(allowed) = &settings.allowed else { return true };
+    let Allowed::Networks(allowed) = &settings.allowed else { return true };
     let mut pools = config.pools.iter().flat_map(|pools| pools.names());
-    if pools.any(|pool| !allowed.pools.contains(pool)) {
+    if pools.any(|pool| !allowed.values().any(|network| network.pools.contains(pool))) {
         return false;
     }
     let may = |network: &NetworkName, addresses: &[Addr]| {
         let base = network.as_str().split('@').next().unwrap_or_default();
-        let prefixes =
-            allowed.prefixes.iter().filter(|(name, _)| name.as_str() == base).flat_map(|(_, all)| all);
-        prefixes.into_iter().any(|prefix| addresses.iter().all(|address| prefix.contains(address.ip())))
+        let named = allowed.iter().filter(|(name, _)| name.as_str() == base);
+        named
+            .flat_map(|(_, network)| &network.prefixes)
+            .any(|prefix| addresses.iter().all(|address| prefix.contains(address.ip())))
     };
     let ranges = config.sets.iter().flat_map(|set| set.ranges());
     let mut requests = config.sets.iter().zip(&config.requests).filter_map(|(set, request)| {

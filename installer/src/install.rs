@@ -39,6 +39,7 @@ struct Wanted {
 impl Wanted {
     fn read(arguments: &InstallArgs) -> Result<Self, Failure> {
         let template = Template::read(&arguments.template.template)?;
+        template.expect_who_chooses()?;
         Ok(Self {
             files: template.files()?,
             template,

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 const FILES_IN_ETCD: [&str; 4] = ["ca_file", "cert_file", "key_file", "password_file"];
 const FILES_BESIDE: [&str; 3] = ["etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file"];
 
-/// The value in manifests/base/metes.conf before it is edited.
+/// The values in manifests/base/metes.conf before it is edited.
 const UNEDITED: &str = "change-me";
 
 /// The host file of all nodes.
@@ -51,6 +51,24 @@ impl Template {
             Some(UNEDITED) => Err(template.refused("cluster", "is to be edited: give this cluster a name")),
             None | Some("") => Err(template.refused("cluster", "is missing: the reconciler goes by it")),
             Some(_) => Ok(template),
+        }
+    }
+
+    /// Refuses a file by which the authors of networks would choose addresses because somebody forgot to say who does.
+    /// Only nodes go by it, so etcd and its certificates need not wait for that decision.
+    pub(crate) fn expect_who_chooses(&self) -> Result<(), Failure> {
+        let how = "write the networks that `metes validate --print-allowed FILES` prints, or \"any\" if authors of \
+                   networks may take any free address";
+        let is_pools_only = self.keys.get("pools_only") == Some(&Value::Bool(true));
+        match self.keys.get("allowed").unwrap_or(&Value::Null) {
+            Value::Object(_) => Ok(()),
+            Value::Null if is_pools_only => Ok(()),
+            Value::Null => Err(self.refused("allowed", &format!("is missing: {how}"))),
+            Value::String(word) if word == "any" => Ok(()),
+            Value::String(word) if word == UNEDITED => {
+                Err(self.refused("allowed", &format!("is to be edited: {how}")))
+            }
+            _ => Err(self.refused("allowed", &format!("must be an object or \"any\": {how}"))),
         }
     }
 

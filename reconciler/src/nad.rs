@@ -55,9 +55,9 @@ impl Definitions {
     /// [`ApiError`], also if the API does not know the kind: then nothing is known about any pod.
     pub async fn list<A: Api>(api: &A, settings: &Settings, pools: &Pools) -> Result<Self, ApiError> {
         let mut all = Self::default();
+        let allowed = settings.allowed.pools();
         let mut see = |namespace: &str, name: &str, config: &str| {
-            let allowed = settings.allowed.as_ref().map(|allowed| &allowed.pools);
-            let definition = Definition::parse(name, config, pools, allowed).if_allowed(settings);
+            let definition = Definition::parse(name, config, pools, allowed.as_ref()).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
         };
         api.definitions(&mut see).await?;

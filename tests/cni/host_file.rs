@@ -167,6 +167,7 @@ fn invalid_host_files() {
         ("log_file", json!({"log_file": 5}).to_string(), "7 log_file"),
         ("allow_plaintext", json!({"allow_plaintext": SECRET}).to_string(), "7 allow_plaintext"),
         ("allowed", json!({"allowed": ["10.0.0.0/8"]}).to_string(), "7 allowed"),
+        ("allowed, word", json!({"allowed": "all"}).to_string(), "7 allowed any --print-allowed"),
         ("allowed, prefix", json!({"allowed": {"default": ["10.0.0.0/40"]}}).to_string(), "7 allowed"),
         ("allowed, network", json!({"allowed": {"a/b": ["10.0.0.0/8"]}}).to_string(), "7 allowed"),
     ];
@@ -181,7 +182,7 @@ fn invalid_host_files() {
 #[test]
 fn an_add_does_not_go_by_an_unclear_host_file() {
     let cluster = Cluster::new();
-    let node = cluster.node("a");
+    let node = cluster.node_with("a", json!({"allowed": null}));
     let good = fs::read_to_string(node.host_file()).expect("it is there");
     let with = |keys: &str| format!("{},{keys}}}", good.strip_suffix('}').expect("it is an object"));
     let rows = [

@@ -158,6 +158,23 @@ fn without_etcd_it_says_all_else() {
 }
 
 #[test]
+fn a_host_file_that_does_not_say_who_chooses_is_a_warning() {
+    let cluster = Cluster::new();
+    let rows = [
+        (json!({"allowed": null}), true),
+        (json!({"allowed": "any"}), false),
+        (json!({"allowed": {}}), false),
+        (json!({"allowed": null, "pools_only": true}), false),
+    ];
+    for (keys, is_warned) in rows {
+        let told = Told::by(&cluster.node_with("a", keys.clone()));
+        let words = ["allowed", "pools_only", "--print-allowed", "any"];
+        assert_eq!(told.has("host-file", "warn", &words), is_warned, "{keys}: {}", told.outcome);
+    }
+    cluster.assert_clean();
+}
+
+#[test]
 fn one_endpoint_of_three_that_is_down_is_a_warning() {
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);

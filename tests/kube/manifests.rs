@@ -159,6 +159,7 @@ fn host_files_are_accepted() {
         example.into(),
     ];
     for text in texts {
+        let text = text.replace(r#""allowed": "change-me""#, r#""allowed": "any""#);
         let file = HostFile::parse(text.as_bytes()).unwrap_or_else(|e| panic!("{e} in {text}"));
         let settings = Settings::from_host(file).unwrap_or_else(|e| panic!("{e} in {text}"));
         assert!(settings.notes.is_empty(), "{:?} in {text}", settings.notes);
@@ -191,7 +192,8 @@ impl Installation {
         fs::create_dir(folder.path().join("bin")).expect("a folder can be made");
         let mut installation = Self { folder, template: Value::Null };
         let state = installation.path("state");
-        installation.set_template(json!({"cluster": "c1", "spool_dir": state, "etcd": etcd}));
+        let template = json!({"cluster": "c1", "allowed": "any", "spool_dir": state, "etcd": etcd});
+        installation.set_template(template);
         installation
     }
 
@@ -407,6 +409,7 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
     let client = installation.path("metes-node");
     let mut template: Value = serde_json::from_str(&read(manifests().join("base/metes.conf"))).expect("JSON");
     template["cluster"] = json!("c1");
+    template["allowed"] = json!("any");
     template["spool_dir"] = json!(installation.path("state"));
     template["etcd"]["endpoints"] = json!(MEMBERS.map(|ip| format!("https://{ip}:{port}")));
     for (key, file) in [("ca_file", "ca.crt"), ("cert_file", "tls.crt"), ("key_file", "tls.key")] {

@@ -90,7 +90,8 @@ impl Cluster {
         let folder = self.folder().join(name);
         fs::create_dir_all(&folder).expect("a folder can be made");
         let mut host = self.host.clone();
-        let usual = json!({"node_name": name, "cluster": "test", "spool_dir": folder.join("spool")});
+        let spool = folder.join("spool");
+        let usual = json!({"node_name": name, "cluster": "test", "spool_dir": spool, "allowed": "any"});
         merge(&mut host, usual);
         merge(&mut host, keys);
         let node = Node { name: name.to_owned(), folder };

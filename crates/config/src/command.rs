@@ -107,8 +107,7 @@ impl AddConfig {
         let wanted = match pools {
             Some(mut pools) => {
                 pools.node_labels = settings.node_labels.clone();
-                let allowed = settings.allowed.as_ref().filter(|_| pools.has_auto());
-                pools.allowed = allowed.map(|allowed| allowed.pools.clone());
+                pools.allowed = settings.allowed.pools().filter(|_| pools.has_auto());
                 Wanted::Pools(pools)
             }
             None => {

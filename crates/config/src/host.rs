@@ -3,9 +3,11 @@
 //! Errors name keys and the expected form, but never repeat the content of the file: they reach everybody who may read
 //! a pod's events.
 
+use std::collections::BTreeMap;
+
 use super::etcd::EtcdConfig;
 use super::keys::{self, Findings, Level};
-use super::settings::{Allowed, HostFile, Rule, Settings};
+use super::settings::{Allowed, AllowedNetwork, HostFile, Rule, Settings};
 use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
@@ -109,7 +111,7 @@ impl HostFile {
             log_file: path(file, "log_file")?,
             log_level: file.text("log_level")?.map(str::to_owned),
             allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
-            allowed: file.section("allowed")?.map(|allowed| read_allowed(&allowed)).transpose()?,
+            allowed: read_allowed(file)?,
             pools_only: file.flag("pools_only")?.unwrap_or(false),
             rule: Rule::HostFile,
             ..defaults
@@ -163,10 +165,25 @@ fn node_labels(file: &Section<'_>) -> Result<NodeLabels, Error> {
     Ok(labels)
 }
 
+/// The networks, or the word that leaves all to their authors.
+fn read_allowed(file: &Section<'_>) -> Result<Allowed, Error> {
+    match file.get("allowed") {
+        None => Ok(Allowed::Unsaid),
+        Some(word) if word.text() == Some(Allowed::ANY) => Ok(Allowed::Any),
+        Some(networks) if networks.pairs().is_none() => Err(file
+            .invalid("allowed", &format!("an object with a key for each network, or {:?}", Allowed::ANY))
+            .with_details("`metes validate --print-allowed FILES` prints it for network definitions")),
+        Some(_) => Ok(match file.section("allowed")? {
+            Some(networks) => Allowed::Networks(allowed_networks(&networks)?),
+            None => Allowed::Unsaid,
+        }),
+    }
+}
+
 /// Networks by name. Names keep their case: `a` and `A` are two networks. Each has an array of prefixes, or an object
 /// of `prefixes` and `pools`.
-fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
-    let mut allowed = Allowed::default();
+fn allowed_networks(section: &Section<'_>) -> Result<BTreeMap<NetworkName, AllowedNetwork>, Error> {
+    let mut allowed = BTreeMap::new();
     for pair in section.pairs() {
         let network = NetworkName::configured(&pair.0).map_err(|e| {
             Error::invalid_config(format!(
@@ -180,7 +197,8 @@ fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
             section.parsed_list(key, "an array of prefixes", |text| parse_prefix(text, Zeros::Refused))
         };
         if pair.1.pairs().is_none() {
-            allowed.prefixes.insert(network, prefixes(&alone, &pair.0)?);
+            let prefixes = prefixes(&alone, &pair.0)?;
+            allowed.insert(network, AllowedNetwork { prefixes, ..AllowedNetwork::default() });
             continue;
         }
         let Some(both) = alone.section(&pair.0)? else { continue };
@@ -190,9 +208,9 @@ fn read_allowed(section: &Section<'_>) -> Result<Allowed, Error> {
                 both.at(key)
             )));
         }
-        allowed.prefixes.insert(network, prefixes(&both, "prefixes")?);
+        let prefixes = prefixes(&both, "prefixes")?;
         let pools = both.parsed_list("pools", "an array of pool names", |text| text.parse().ok())?;
-        allowed.pools.extend(pools);
+        allowed.insert(network, AllowedNetwork { prefixes, pools: pools.into_iter().collect() });
     }
     Ok(allowed)
 }
@@ -203,7 +221,8 @@ fn keys_found(file: &Section<'_>) -> Result<Findings, Error> {
     if let Some(labels) = file.section("node_labels")? {
         found.names_once(&labels);
     }
-    if let Some(allowed) = file.section("allowed")? {
+    // What it must be is said where it is read.
+    if let Ok(Some(allowed)) = file.section("allowed") {
         found.names_once(&allowed);
         let networks = allowed.pairs().iter().filter_map(|(name, of)| Some((name, of.pairs()?)));
         networks.for_each(|(name, of)| {

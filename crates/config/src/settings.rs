@@ -79,8 +79,8 @@ pub struct Settings {
     pub log_level: Option<String>,
     /// True if endpoints on other machines may have no TLS.
     pub allow_plaintext: bool,
-    /// The prefixes and pools that networks may use; none: all.
-    pub allowed: Option<Allowed>,
+    /// Who chooses which addresses networks use.
+    pub allowed: Allowed,
     /// True if configurations may have no ranges and addresses of their own.
     pub pools_only: bool,
     /// The reason why no ADD can use the host file: one of its keys makes it ambiguous.
@@ -94,13 +94,37 @@ pub struct Settings {
     pub rule: Rule,
 }
 
-/// The ranges and pools that configurations may use on a node.
+/// Who chooses which addresses and pools networks use on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Allowed {
-    /// The prefixes of each network, for the ranges and addresses of configurations.
-    pub prefixes: BTreeMap<NetworkName, Vec<IpNetwork>>,
+pub enum Allowed {
+    /// Their authors, because the host file does not say it.
+    #[default]
+    Unsaid,
+    /// Their authors.
+    Any,
+    /// The host file: each of these networks may use this, and other networks nothing.
+    Networks(BTreeMap<NetworkName, AllowedNetwork>),
+}
+
+/// What one network may use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AllowedNetwork {
+    /// The prefixes in which its ranges and addresses lie.
+    pub prefixes: Vec<IpNetwork>,
     /// The pools.
     pub pools: BTreeSet<PoolName>,
+}
+
+impl Allowed {
+    /// The word for networks whose authors choose.
+    pub const ANY: &str = "any";
+
+    /// The pools that configurations may name; none: all.
+    #[must_use]
+    pub fn pools(&self) -> Option<BTreeSet<PoolName>> {
+        let Self::Networks(networks) = self else { return None };
+        Some(networks.values().flat_map(|network| network.pools.iter().cloned()).collect())
+    }
 }
 
 /// What says where etcd is, for the runs on a node.
@@ -192,6 +216,12 @@ impl Settings {
         Ok(settings)
     }
 
+    /// True if the host file says who chooses the addresses of pods.
+    #[must_use]
+    pub fn says_who_chooses(&self) -> bool {
+        self.pools_only || self.allowed != Allowed::Unsaid
+    }
+
     /// Checks a configuration against `allowed` of the host file, which says which networks may use which prefixes.
     ///
     /// # Errors
@@ -200,11 +230,13 @@ impl Settings {
         if let Some(unclear) = &self.unclear {
             return Err(unclear.clone());
         }
-        let Some(allowed) = &self.allowed else {
+        let Allowed::Networks(allowed) = &self.allowed else {
             return Ok(());
         };
+        let is_pool_allowed =
+            |pool: &&PoolName| allowed.values().any(|network| network.pools.contains(*pool));
         let mut pools = config.pools.iter().flat_map(|pools| pools.names());
-        if let Some(pool) = pools.find(|pool| !allowed.pools.contains(*pool)) {
+        if let Some(pool) = pools.find(|pool| !is_pool_allowed(pool)) {
             return Err(Error::invalid_config(format!("pool {pool} may not be used on this node"))
                 .with_details("the host file's `allowed` says which pools may be used"));
         }
@@ -296,7 +328,7 @@ impl Settings {
             log_file: None,
             log_level: None,
             allow_plaintext: false,
-            allowed: None,
+            allowed: Allowed::Unsaid,
             pools_only: false,
             unclear: None,
             is_store_unclear: false,
@@ -318,10 +350,15 @@ impl Settings {
 }
 
 /// Checks that all addresses from `first` to `last` lie in one prefix that the network may use.
-fn check_span(allowed: &Allowed, network: &NetworkName, first: IpAddr, last: IpAddr) -> Result<(), Error> {
+fn check_span(
+    allowed: &BTreeMap<NetworkName, AllowedNetwork>,
+    network: &NetworkName,
+    first: IpAddr,
+    last: IpAddr,
+) -> Result<(), Error> {
     let base = base_name(network);
-    let prefixes: &[IpNetwork] = allowed.prefixes.get(&base).map(Vec::as_slice).unwrap_or_default();
-    if prefixes.iter().any(|prefix| prefix.contains(first) && prefix.contains(last)) {
+    let mut prefixes = allowed.get(&base).into_iter().flat_map(|network| &network.prefixes);
+    if prefixes.any(|prefix| prefix.contains(first) && prefix.contains(last)) {
         return Ok(());
     }
     let what = if first == last { first.to_string() } else { format!("{first} to {last}") };

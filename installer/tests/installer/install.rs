@@ -37,6 +37,7 @@ impl Node {
         let tls = self.path("volume/tls");
         json!({
             "cluster": "c1",
+            "allowed": "any",
             "log_level": "info",
             "etcd": {
                 "endpoints": ["https://10.0.0.1:12379"],
@@ -328,6 +329,21 @@ fn what_cannot_be_right_leaves_the_node_as_it_is() {
     template["cluster"] = Value::Null;
     node.template(&template);
     assert!(node.refuses().contains("`cluster` is missing"));
+    let rows = [
+        (json!("change-me"), Value::Null, "`allowed` is to be edited"),
+        (Value::Null, Value::Null, "`allowed` is missing"),
+        (Value::Null, json!(false), "`allowed` is missing"),
+        (json!("Any"), Value::Null, "`allowed` must be"),
+        (json!(["10.0.0.0/8"]), Value::Null, "`allowed` must be"),
+    ];
+    for (allowed, pools_only, expected) in rows {
+        let mut template = node.usual_template();
+        (template["allowed"], template["pools_only"]) = (allowed, pools_only);
+        node.template(&template);
+        let text = node.refuses();
+        let words = [expected, "metes validate --print-allowed", "\"any\""];
+        assert!(words.iter().all(|word| text.contains(word)), "{expected}: {text}");
+    }
     fs::write(node.path("template"), "{\"cluster\": \"secret").expect("a file can be written");
     let text = node.refuses();
     assert!(text.contains("is not JSON") && !text.contains("secret"), "{text}");
@@ -344,9 +360,10 @@ fn what_cannot_be_right_leaves_the_node_as_it_is() {
 fn an_etcd_without_certificates_needs_none() {
     let node = Node::new();
     let etcd = json!({"endpoints": ["http://127.0.0.1:2379"]});
-    node.template(&json!({"cluster": "c1", "etcd": etcd}));
+    node.template(&json!({"cluster": "c1", "pools_only": true, "etcd": etcd}));
     node.install();
-    assert_eq!(node.host_file(), json!({"cluster": "c1", "etcd": etcd, "node_name": "worker-1"}));
+    let expected = json!({"cluster": "c1", "pools_only": true, "etcd": etcd, "node_name": "worker-1"});
+    assert_eq!(node.host_file(), expected);
     assert!(node.is_ready());
 }
 

@@ -181,8 +181,8 @@ impl<'a, K: Kv> Adoption<'a, K> {
         let Some(config) = &device.config else {
             return Definition::Unclear("it has no configuration of CNI".to_owned());
         };
-        let allowed = self.settings.allowed.as_ref().map(|allowed| &allowed.pools);
-        Definition::parse(&device.claim[1], config, self.pools, allowed).if_allowed(self.settings)
+        let allowed = self.settings.allowed.pools();
+        Definition::parse(&device.claim[1], config, self.pools, allowed.as_ref()).if_allowed(self.settings)
     }
 
     fn demands<'d>(&'d self, definitions: &'d Definitions, reserved: &'d Reserved) -> Demands<'d> {

@@ -52,7 +52,7 @@ fn an_empty_file_is_all_defaults() {
             ("/metes/", "/var/lib/cni/metes")
         );
         assert_eq!((settings.gc_grace_s, settings.allow_plaintext), (300, false));
-        assert!(settings.tls.is_none() && settings.login.is_none() && settings.allowed.is_none());
+        assert!(settings.tls.is_none() && settings.login.is_none() && !settings.says_who_chooses());
         assert!(settings.node_name.is_none() && settings.cluster.is_none() && settings.notes.is_empty());
     }
 }
@@ -77,7 +77,7 @@ fn every_key_is_read() {
     assert_eq!((settings.spool_dir.as_str(), settings.gc_grace_s), ("/s", 0));
     assert_eq!((settings.log_file.as_deref(), settings.log_level.as_deref()), (Some("/l"), Some("debug")));
     assert!(settings.allow_plaintext && settings.notes.is_empty());
-    assert_eq!(settings.allowed.expect("given").prefixes.len(), 1);
+    assert!(matches!(settings.allowed, Allowed::Networks(networks) if networks.len() == 1));
 }
 
 #[test]
@@ -128,6 +128,9 @@ fn bad_host_files_are_refused_without_repeating_them() {
         (r#"{"gc_grace_s":"secret"}"#, "gc_grace_s"),
         (r#"{"allow_plaintext":"secret"}"#, "allow_plaintext"),
         (r#"{"allowed":["secret"]}"#, "allowed"),
+        (r#"{"allowed":"secret"}"#, "allowed` must be an object with a key for each network, or \"any\""),
+        (r#"{"allowed":"Any"}"#, "allowed"),
+        (r#"{"allowed":true}"#, "allowed"),
         (r#"{"allowed":{"net":"secret"}}"#, "allowed.net"),
         (r#"{"allowed":{"net":["secret"]}}"#, "allowed.net"),
         (r#"{"allowed":{"secret/x":[]}}"#, "allowed"),
@@ -270,6 +273,22 @@ fn with_a_host_file_the_network_may_not_say_which_etcd() {
     }
     let store = said(r#"{"range":"10.0.0.0/24","etcd":null}"#).store;
     assert_eq!(store.refuse_beside_host_file(), Ok(()));
+}
+
+#[test]
+fn a_host_file_says_who_chooses() {
+    for (file, says) in [
+        ("{}", false),
+        (r#"{"allowed":null}"#, false),
+        (r#"{"pools_only":false}"#, false),
+        (r#"{"pools_only":true}"#, true),
+        (r#"{"allowed":"any"}"#, true),
+        (r#"{"allowed":{}}"#, true),
+    ] {
+        assert_eq!(valid(file).says_who_chooses(), says, "{file}");
+    }
+    let anywhere = network(r#"{"network_name":"green","range":"192.168.0.0/16"}"#);
+    assert_eq!(valid(r#"{"allowed":"any"}"#).check_allowed(&anywhere), Ok(()));
 }
 
 #[test]

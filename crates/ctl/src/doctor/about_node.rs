@@ -33,6 +33,14 @@ pub(super) fn host_file(facts: &HostFileFacts, user: u32) -> Vec<CheckLine> {
     lines.extend(wrong.map(|other| CheckLine::bad(Check::HostFile, &other.what, &other.remedy)));
     let correct = "correct the key or remove it";
     lines.extend(facts.notes.iter().map(|note| CheckLine::warn(Check::HostFile, note, correct)));
+    if !facts.says_who_chooses {
+        lines.push(CheckLine::warn(
+            Check::HostFile,
+            "neither `allowed` nor `pools_only` is there: the author of any network may take any free address",
+            "write \"allowed\" (`metes validate --print-allowed FILES` prints it), or \"allowed\": \"any\" if that \
+             is meant",
+        ));
+    }
     if user != 0 {
         let what = format!("this program runs as user {user}, and the plugin runs as root");
         lines.push(CheckLine {
@@ -310,7 +318,14 @@ mod tests {
         let owner = Some(FileOwner { user: 0, mode: 0o644 });
         let file = Some(("/x".into(), Chosen::ByEnvironment));
         let notes = vec!["unknown".to_owned()];
-        let fine = HostFileFacts { file, owner, has_other_endpoints: false, wrong: Vec::new(), notes };
+        let fine = HostFileFacts {
+            file,
+            owner,
+            has_other_endpoints: false,
+            wrong: Vec::new(),
+            notes,
+            says_who_chooses: true,
+        };
         assert_eq!(
             told(&host_file(&fine, 1000)),
             [

@@ -44,6 +44,8 @@ pub(super) struct HostFileFacts {
     pub(super) wrong: Vec<Obstacle>,
     /// Keys that have no effect.
     pub(super) notes: Vec<String>,
+    /// True if it says who chooses the addresses of pods.
+    pub(super) says_who_chooses: bool,
 }
 
 /// The owner and the mode of a file.

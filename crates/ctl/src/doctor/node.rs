@@ -35,6 +35,7 @@ pub(super) fn host_file(
         has_other_endpoints: !endpoints.is_empty(),
         wrong: Vec::new(),
         notes: Vec::new(),
+        says_who_chooses: true,
     };
     let named = named.map(|path| path.to_string_lossy());
     let host = match setup::host_file(named.as_deref(), None) {
@@ -49,6 +50,7 @@ pub(super) fn host_file(
     let Some(settings) = settings else { return (facts, None) };
     facts.wrong.extend(settings.unclear.clone().map(obstacle));
     facts.notes.clone_from(&settings.notes);
+    facts.says_who_chooses = facts.file.is_none() || settings.says_who_chooses();
     let may_ask = facts.wrong.is_empty() || settings.unclear.is_some() && facts.wrong.len() == 1;
     (facts, Some((settings, may_ask)))
 }

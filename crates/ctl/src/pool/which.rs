@@ -72,8 +72,8 @@ pub(super) async fn which<K: Kv>(
         node_labels: &node_labels,
     };
     // What the host file allows is said of this node alone.
-    let allowed = settings.allowed.as_ref().filter(|_| *node == here).map(|allowed| &allowed.pools);
-    let is_allowed = |pool: &PoolName| allowed.is_none_or(|allowed| allowed.contains(pool));
+    let allowed = settings.allowed.pools().filter(|_| *node == here);
+    let is_allowed = |pool: &PoolName| allowed.as_ref().is_none_or(|allowed| allowed.contains(pool));
     let answer = PoolChoice::new(&auto, facts, &pools, is_allowed);
     terminal.document(&answer, args.output.format, || answer.words())?;
     Ok(if answer.pools.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
