@@ -1,7 +1,7 @@
 //! The host file, and after a zero byte a network configuration that the host file may allow.
 
 use metes_config::cni::{Environment, Json, Request};
-use metes_config::settings::Allowed;
+use metes_config::settings::{Allowed, AllowedNetwork, PodsOf};
 use metes_config::{Config, HostFile, Settings};
 use metes_core::pool::{Addr, NetworkName};
 
@@ -22,11 +22,18 @@ pub(super) fn host(data: &[u8]) {
     };
     check_settings(&settings);
     if let Some(config) = parts.next().and_then(config) {
-        let is_allowed =
-            settings.check_allowed(&config).is_ok() && settings.check_pools_only(&config).is_ok();
+        let is_allowed = settings.check_allowed(&config, PodsOf::Namespace(NAMESPACE)).is_ok()
+            && settings.check_pools_only(&config).is_ok();
         let should_be = settings.unclear.is_none() && all_allowed(&settings, &config);
         assert_eq!(is_allowed, should_be, "{:?}", settings.allowed);
     }
+}
+
+/// The namespace of the pod that asks.
+const NAMESPACE: &str = "a";
+
+fn is_for(network: &AllowedNetwork) -> bool {
+    network.namespaces.as_ref().is_none_or(|namespaces| namespaces.iter().any(|one| one == NAMESPACE))
 }
 
 fn config(stdin: &[u8]) -> Option<Config> {
@@ -49,12 +56,12 @@ fn all_allowed(settings: &Settings, config: &Config) -> bool {
     }
     let Allowed::Networks(allowed) = &settings.allowed else { return true };
     let mut pools = config.pools.iter().flat_map(|pools| pools.names());
-    if pools.any(|pool| !allowed.values().any(|network| network.pools.contains(pool))) {
+    if pools.any(|pool| !allowed.values().any(|network| is_for(network) && network.pools.contains(pool))) {
         return false;
     }
     let may = |network: &NetworkName, addresses: &[Addr]| {
         let base = network.as_str().split('@').next().unwrap_or_default();
-        let named = allowed.iter().filter(|(name, _)| name.as_str() == base);
+        let named = allowed.iter().filter(|(name, network)| name.as_str() == base && is_for(network));
         named
             .flat_map(|(_, network)| &network.prefixes)
             .any(|prefix| addresses.iter().all(|address| prefix.contains(address.ip())))

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use metes_config::cni::{Json, Verb};
 use metes_config::nad::{MetesPlugin, metes_plugins};
 use metes_config::network::ADDRESSES_MAX;
+use metes_config::settings::PodsOf;
 use metes_config::{Config, Settings};
 use metes_core::keys::Scope;
 use metes_core::plan::ask::Sticky;
@@ -55,7 +56,7 @@ impl Definitions {
     /// [`ApiError`], also if the API does not know the kind: then nothing is known about any pod.
     pub async fn list<A: Api>(api: &A, settings: &Settings, pools: &Pools) -> Result<Self, ApiError> {
         let mut all = Self::default();
-        let allowed = settings.allowed.pools();
+        let allowed = settings.allowed.pools(PodsOf::Any);
         let mut see = |namespace: &str, name: &str, config: &str| {
             let definition = Definition::parse(name, config, pools, allowed.as_ref()).if_allowed(settings);
             all.0.insert(format!("{namespace}/{name}"), definition);
@@ -132,10 +133,10 @@ impl Definition {
 
 impl Definition {
     /// If the host file allows no ADD to have an address, nobody may adopt it either: any user of a namespace can write
-    /// a definition.
+    /// a definition. `namespaces` do not count: a pod that runs keeps its address, as it does under an ADD's eyes.
     pub(crate) fn if_allowed(self, settings: &Settings) -> Self {
         match self {
-            Definition::Metes(network) => match settings.check_allowed(&network.config) {
+            Definition::Metes(network) => match settings.check_allowed(&network.config, PodsOf::Any) {
                 Ok(()) => Definition::Metes(network),
                 Err(e) => Definition::Unclear(e.to_string()),
             },

@@ -171,7 +171,9 @@ fn pool(why: PoolRefused) -> Error {
             ),
         PoolRefused::NotOnNode(name) => {
             Error::invalid_config(format!("pool {name}, which `auto` chooses, may not be used on this node"))
-                .with_details("the host file's `allowed` says which pools may be used")
+                .with_details(
+                    "the host file's `allowed` says which pools may be used, and by which namespaces",
+                )
         }
         PoolRefused::TooMany(many) => Error::new(
             Code::InvalidConfig,

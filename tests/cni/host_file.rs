@@ -848,6 +848,87 @@ fn allowed() {
     cluster.assert_clean();
 }
 
+/// The runtime says whose pod it is; nothing that a tenant writes does.
+#[test]
+fn namespaces_of_allowed() {
+    let cluster = Cluster::new();
+    let range = ["10.0.0.0/24"];
+    let red = |namespaces: Value| json!({"red": {"prefixes": range, "pools": ["storage"], "namespaces": namespaces}});
+    let allowed = |namespaces: Value| json!({"allowed": red(namespaces)});
+    let node = cluster.node_with("a", allowed(json!(["team-a"])));
+    let pool = r#"{"pool":"storage","network":"red","ranges":[{"range":"10.0.0.0/24"}]}"#;
+    assert!(node.pool(&["apply", "-f", "-", "--yes"], pool).succeeded());
+    let named = |mut config: Value| {
+        config["ipam"]["network_name"] = json!("red");
+        config
+    };
+    let ranges = named(network(json!({"range": "10.0.0.0/24"})));
+    let fixed = named(network(json!({"addresses": [{"address": "10.0.0.9/24"}]})));
+    let mut capability = named(network(json!({})));
+    capability["runtimeConfig"] = json!({"ipRanges": [[{"subnet": "10.0.0.0/24"}]]});
+    let mut posing = ranges.clone();
+    posing["args"] = json!({"cni": {"K8S_POD_NAMESPACE": "team-a"}});
+    posing["prevResult"] = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.9/24"}]});
+    let sticky = json!({"range": "10.0.0.0/24", "sticky": "pod"});
+    let configs = [
+        ("a range", ranges.clone()),
+        ("a static address", fixed),
+        ("ranges of the capability", capability),
+        ("a sticky address", named(network(sticky))),
+        ("a pool", network(json!({"pool": "storage"}))),
+        ("a pool of several", network(json!({"pools": [["storage"]]}))),
+        ("claims of a network", posing),
+    ];
+    let pod = |namespace: &str| {
+        format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME=p;K8S_POD_UID=u")
+    };
+    let rows = [
+        ("its own", pod("team-a"), "ok"),
+        ("another", pod("team-b"), "7 pods of namespace team-b storage_or_red namespaces allowed"),
+        ("another case", pod("Team-A"), "7 Team-A storage_or_red namespaces"),
+        ("none", "IgnoreUnknown=1".to_owned(), "7 K8S_POD_NAMESPACE storage_or_red namespaces"),
+        ("another key", "IgnoreUnknown=1;k8s_pod_namespace=team-a".to_owned(), "7 K8S_POD_NAMESPACE"),
+        ("two", format!("{};K8S_POD_NAMESPACE=team-a", pod("team-b")), "4 K8S_POD_NAMESPACE"),
+    ];
+    report(configs.iter().flat_map(|(form, config)| {
+        let (node, pool) = (&node, config["ipam"].to_string().contains("pool"));
+        rows.iter().map(move |(row, args, expected)| {
+            let expected = expected.replace("storage_or_red", if pool { "storage" } else { "red" });
+            let outcome = node.add("c").args(args).config(config).run();
+            node.del("c").args(args).config(config).run().silent();
+            judge(&format!("{form}, {row}"), &expected, &outcome)
+        })
+    }));
+    let asking = format!("{};IP=10.0.0.9", pod("team-b"));
+    report([judge("a request", "7 team-b red", &node.add("c").args(&asking).config(&ranges).run())]);
+    // The pods that run keep their addresses, and give them back.
+    let [held, freed] = ["held", "freed"].map(|container| (container, pod("team-a")));
+    for (container, args) in [&held, &freed] {
+        node.add(container).args(&args.replace("=u", &format!("={container}"))).config(&ranges).run().ok();
+    }
+    let node = cluster.node_with("a", allowed(json!([])));
+    let mut check = ranges.clone();
+    check["prevResult"] = json!({"cniVersion": "1.0.0", "ips": []});
+    let gc = with_attachments(&ranges, json!([{"containerID": "held", "ifname": "eth0"}]));
+    report([
+        judge("nobody may", "7 team-a red", &node.add("c").args(&pod("team-a")).config(&ranges).run()),
+        judge("CHECK", "ok", &node.check("held").args(&pod("team-a")).config(&check).run()),
+        judge("DEL", "ok", &node.del("freed").args(&pod("team-a")).config(&ranges).run()),
+        judge("GC", "ok", &node.gc().config(&gc).run()),
+    ]);
+    let containers: Vec<Value> = node.list().iter().map(|row| row["container_id"].clone()).collect();
+    assert!(containers.contains(&json!("held")) && !containers.contains(&json!("freed")), "{containers:?}");
+    node.del("held").config(&ranges).run().silent();
+    cluster.assert_clean();
+}
+
+fn with_attachments(config: &Value, valid: Value) -> Value {
+    let mut config = config.clone();
+    config["cniVersion"] = json!("1.1.0");
+    config["cni.dev/valid-attachments"] = valid;
+    config
+}
+
 /// Keys without effect are named in the log, and nothing of them but the name.
 #[test]
 fn unknown_keys() {

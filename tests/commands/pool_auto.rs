@@ -250,5 +250,12 @@ fn a_host_file_bounds_what_auto_chooses() {
     assert_eq!(refused["msg"], "pool team, which `auto` chooses, may not be used on this node");
     let (_, answer) = which(&bounded(json!(["team-more"])), &["--namespace", "team-a"]);
     assert_eq!(answer["pools"], json!(["team-more"]));
+    // Of these, the pod's namespace may use one alone.
+    let red = json!({"pools": ["team"], "namespaces": ["team-b"]});
+    let blue = json!({"pools": ["team-more"], "namespaces": ["team-a"]});
+    let split = cluster.node_with("c", json!({"allowed": {"red": red, "blue": blue}}));
+    assert_eq!(add_as(&split, "team-a", "c3").address(), "10.62.0.2");
+    let (_, answer) = which(&split, &["--namespace", "team-a"]);
+    assert_eq!(answer["pools"], json!(["team-more"]));
     cluster.assert_clean();
 }

@@ -540,6 +540,17 @@ fn files_of_each_kind_are_told_apart() {
     // name.
     let own_etcd = json!({"cniVersion": "1.0.0", "name": "n", "type": "macvlan",
         "ipam": {"type": "metes", "range": "10.0.0.0/24", "etcd": {"endpoints": ["http://127.0.0.1:1"]}}});
+    // Pods of its namespace are refused; those of another one may use it.
+    let nad = json!({"kind": "NetworkAttachmentDefinition", "metadata": {"namespace": "b", "name": "n"},
+        "spec": {"config": good.to_string()}});
+    let tenants = json!({"allowed": {"default": {"prefixes": ["10.0.0.0/8"], "namespaces": ["a"]}}});
+    let tenants = cluster.node_with("d", tenants);
+    let outcome = validate(&tenants.host_file(), &[], &nad.to_string());
+    let words = ["warning not-for-its-namespace (b/n)", "pods of namespace b may not use network default"];
+    assert_eq!(outcome.status.code(), Some(1), "{outcome}");
+    assert!(words.iter().all(|word| outcome.stdout.contains(word)), "{outcome}");
+    let of_a = nad.to_string().replace(r#""namespace":"b""#, r#""namespace":"a""#);
+    assert!(validate(&tenants.host_file(), &[], &of_a).succeeded());
     let bound = cluster.node_with("c", json!({"allowed": {"default": ["10.1.0.0/16"]}}));
     for (host_file, config, words) in
         [(node.host_file(), &own_etcd, "etcd"), (bound.host_file(), &good, "may not use")]

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::network::{Config, Static, StickyConfig, StickyTo};
-use super::settings::{IpamSettings, Settings};
+use super::settings::{IpamSettings, PodsOf, Settings};
 use crate::cni::previous::{prev_result_addresses, valid_attachments};
 use crate::cni::request::Attachment;
 use crate::cni::result::{Dns, Route};
@@ -99,7 +99,8 @@ impl AddConfig {
     /// # Errors
     /// As [`Config::parse`] and [`Settings::check_allowed`].
     pub fn parse(request: Request, settings: &Settings) -> Result<(Self, Vec<String>), Error> {
-        let (config, notes) = judge_add(&request, settings);
+        let pods = PodsOf::Namespace(&request.args.pod.namespace);
+        let (config, notes) = judge_add(&request, settings, pods);
         let config = config.map_err(|e| e.with_notes(&notes))?;
         let sticky = config.sticky.map(|sticky| sticky_of(&request, settings, sticky)).transpose();
         let sticky = sticky.map_err(|e| e.with_notes(&notes))?;
@@ -107,7 +108,7 @@ impl AddConfig {
         let wanted = match pools {
             Some(mut pools) => {
                 pools.node_labels = settings.node_labels.clone();
-                pools.allowed = settings.allowed.pools().filter(|_| pools.has_auto());
+                pools.allowed = settings.allowed.pools(pods).filter(|_| pools.has_auto());
                 Wanted::Pools(pools)
             }
             None => {
@@ -152,12 +153,16 @@ fn sticky_of(
     sticky.map_err(|e| Error::invalid_config(format!("CNI_ARGS: {e}")))
 }
 
-/// The configuration of an ADD, if the node allows it, and one line for each key that has no effect.
-pub(super) fn judge_add(request: &Request, settings: &Settings) -> (Result<Config, Error>, Vec<String>) {
+/// The configuration of an ADD, if the node allows it to these pods, and one line for each key that has no effect.
+pub(super) fn judge_add(
+    request: &Request,
+    settings: &Settings,
+    pods: PodsOf<'_>,
+) -> (Result<Config, Error>, Vec<String>) {
     let (read, mut notes) = Config::judge(request);
     notes.extend(IpamSettings::of(request).without_effect());
     let allowed = read.and_then(|config| {
-        settings.check_allowed(&config)?;
+        settings.check_allowed(&config, pods)?;
         settings.check_pools_only(&config)?;
         settings.check_sticky(&config)?;
         Ok(config)

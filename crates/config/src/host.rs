@@ -47,6 +47,9 @@ const KEYS: [&str; 17] = [
     "etcd_ca_cert_file",
 ];
 
+/// The keys of a network in `allowed`.
+const ALLOWED_KEYS: [&str; 3] = ["prefixes", "pools", "namespaces"];
+
 /// Without one of these that was meant, others than the addresses that are meant may be given, or under other names.
 pub(super) const LEVEL: Level<'_> = Level {
     known: &KEYS,
@@ -181,7 +184,7 @@ fn read_allowed(file: &Section<'_>) -> Result<Allowed, Error> {
 }
 
 /// Networks by name. Names keep their case: `a` and `A` are two networks. Each has an array of prefixes, or an object
-/// of `prefixes` and `pools`.
+/// of [`ALLOWED_KEYS`].
 fn allowed_networks(section: &Section<'_>) -> Result<BTreeMap<NetworkName, AllowedNetwork>, Error> {
     let mut allowed = BTreeMap::new();
     for pair in section.pairs() {
@@ -202,17 +205,29 @@ fn allowed_networks(section: &Section<'_>) -> Result<BTreeMap<NetworkName, Allow
             continue;
         }
         let Some(both) = alone.section(&pair.0)? else { continue };
-        if let Some((key, _)) = both.pairs().iter().find(|(key, _)| key != "prefixes" && key != "pools") {
+        if let Some((key, _)) = both.pairs().iter().find(|(key, _)| !ALLOWED_KEYS.contains(&key.as_str())) {
             return Err(Error::invalid_config(format!(
-                "`{}` is unknown: expected `prefixes` or `pools`",
+                "`{}` is unknown: expected `prefixes`, `pools` or `namespaces`",
                 both.at(key)
             )));
         }
         let prefixes = prefixes(&both, "prefixes")?;
         let pools = both.parsed_list("pools", "an array of pool names", |text| text.parse().ok())?;
-        allowed.insert(network, AllowedNetwork { prefixes, pools: pools.into_iter().collect() });
+        let namespace = |text: &str| is_namespace(text).then(|| text.to_owned());
+        let namespaces = both.parsed_list("namespaces", "an array of namespaces of Kubernetes", namespace)?;
+        let namespaces = both.get("namespaces").map(|_| namespaces.into_iter().collect());
+        allowed.insert(network, AllowedNetwork { prefixes, pools: pools.into_iter().collect(), namespaces });
     }
     Ok(allowed)
+}
+
+/// True if Kubernetes can have a namespace of that name: no other is ever equal to one.
+fn is_namespace(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 fn keys_found(file: &Section<'_>) -> Result<Findings, Error> {

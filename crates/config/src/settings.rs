@@ -113,17 +113,39 @@ pub struct AllowedNetwork {
     pub prefixes: Vec<IpNetwork>,
     /// The pools.
     pub pools: BTreeSet<PoolName>,
+    /// The namespaces whose pods may use all of this; none: those of every namespace, and containers without one.
+    pub namespaces: Option<BTreeSet<String>>,
+}
+
+/// The pods for which a network is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodsOf<'a> {
+    /// Those of this namespace; empty if the runtime gives none.
+    Namespace(&'a str),
+    /// Those of some namespace that may use the network: nobody knows yet who asks.
+    Any,
+}
+
+impl AllowedNetwork {
+    fn is_for(&self, pods: PodsOf<'_>) -> bool {
+        match (&self.namespaces, pods) {
+            (None, _) => true,
+            (Some(namespaces), PodsOf::Namespace(namespace)) => namespaces.contains(namespace),
+            (Some(namespaces), PodsOf::Any) => !namespaces.is_empty(),
+        }
+    }
 }
 
 impl Allowed {
     /// The word for networks whose authors choose.
     pub const ANY: &str = "any";
 
-    /// The pools that configurations may name; none: all.
+    /// The pools that configurations may name for these pods; none: all.
     #[must_use]
-    pub fn pools(&self) -> Option<BTreeSet<PoolName>> {
+    pub fn pools(&self, pods: PodsOf<'_>) -> Option<BTreeSet<PoolName>> {
         let Self::Networks(networks) = self else { return None };
-        Some(networks.values().flat_map(|network| network.pools.iter().cloned()).collect())
+        let theirs = networks.values().filter(|network| network.is_for(pods));
+        Some(theirs.flat_map(|network| network.pools.iter().cloned()).collect())
     }
 }
 
@@ -222,36 +244,41 @@ impl Settings {
         self.pools_only || self.allowed != Allowed::Unsaid
     }
 
-    /// Checks a configuration against `allowed` of the host file, which says which networks may use which prefixes.
+    /// Checks a configuration against `allowed` of the host file, which says which networks may use which prefixes, and
+    /// for whose pods.
     ///
     /// # Errors
-    /// Code 7 if a range, a request or a static address is not allowed, or if that is unclear.
-    pub fn check_allowed(&self, config: &Config) -> Result<(), Error> {
+    /// Code 7 if a range, a request, a static address or a pool is not allowed, or if that is unclear.
+    pub fn check_allowed(&self, config: &Config, pods: PodsOf<'_>) -> Result<(), Error> {
         if let Some(unclear) = &self.unclear {
             return Err(unclear.clone());
         }
         let Allowed::Networks(allowed) = &self.allowed else {
             return Ok(());
         };
-        let is_pool_allowed =
-            |pool: &&PoolName| allowed.values().any(|network| network.pools.contains(*pool));
-        let mut pools = config.pools.iter().flat_map(|pools| pools.names());
-        if let Some(pool) = pools.find(|pool| !is_pool_allowed(pool)) {
-            return Err(Error::invalid_config(format!("pool {pool} may not be used on this node"))
-                .with_details("the host file's `allowed` says which pools may be used"));
+        for pool in config.pools.iter().flat_map(|pools| pools.names()) {
+            let mut listed = allowed.values().filter(|network| network.pools.contains(pool)).peekable();
+            if listed.peek().is_none() {
+                return Err(Error::invalid_config(format!("pool {pool} may not be used on this node"))
+                    .with_details("the host file's `allowed` says which pools may be used"));
+            }
+            if !listed.any(|network| network.is_for(pods)) {
+                return Err(not_for(pods, &format!("pool {pool}")));
+            }
         }
+        let check_span = |network, first, last| check_span(allowed, pods, network, first, last);
         for (i, set) in config.sets.iter().enumerate() {
             for range in set.ranges() {
-                check_span(allowed, range.network(), range.first().ip(), range.last().ip())?;
+                check_span(range.network(), range.first().ip(), range.last().ip())?;
             }
             if let Some(addr) = config.requests.get(i).copied().flatten() {
                 let network = set.covers(addr).map_or(&config.network, |range| range.network());
-                check_span(allowed, network, addr.ip(), addr.ip())?;
+                check_span(network, addr.ip(), addr.ip())?;
             }
         }
         for given in &config.statics {
             let ip = given.address.ip();
-            check_span(allowed, given.network.as_ref().unwrap_or(&config.network), ip, ip)?;
+            check_span(given.network.as_ref().unwrap_or(&config.network), ip, ip)?;
         }
         Ok(())
     }
@@ -349,21 +376,46 @@ impl Settings {
     }
 }
 
-/// Checks that all addresses from `first` to `last` lie in one prefix that the network may use.
+/// Checks that all addresses from `first` to `last` lie in one prefix that the network may use for these pods.
 fn check_span(
     allowed: &BTreeMap<NetworkName, AllowedNetwork>,
+    pods: PodsOf<'_>,
     network: &NetworkName,
     first: IpAddr,
     last: IpAddr,
 ) -> Result<(), Error> {
     let base = base_name(network);
-    let mut prefixes = allowed.get(&base).into_iter().flat_map(|network| &network.prefixes);
+    let listed = allowed.get(&base);
+    if listed.is_some_and(|network| !network.is_for(pods)) {
+        return Err(not_for(pods, &format!("network {base}")));
+    }
+    let mut prefixes = listed.into_iter().flat_map(|network| &network.prefixes);
     if prefixes.any(|prefix| prefix.contains(first) && prefix.contains(last)) {
         return Ok(());
     }
     let what = if first == last { first.to_string() } else { format!("{first} to {last}") };
     Err(Error::invalid_config(format!("network {base} may not use {what} on this node"))
         .with_details("the host file's `allowed` says which prefixes each network may use"))
+}
+
+/// The error for pods whose namespace is not among those of a network.
+fn not_for(pods: PodsOf<'_>, what: &str) -> Error {
+    let (msg, remedy) = match pods {
+        PodsOf::Namespace("") => (
+            format!("{what} is for certain namespaces on this node, and CNI_ARGS has no K8S_POD_NAMESPACE"),
+            "only pods of Kubernetes may use it, whose runtime gives the namespace",
+        ),
+        PodsOf::Namespace(namespace) => (
+            format!("pods of namespace {namespace} may not use {what} on this node"),
+            "use another one, or ask an administrator to add the namespace there",
+        ),
+        PodsOf::Any => (
+            format!("pods of no namespace may use {what} on this node"),
+            "use another one, or ask an administrator to add a namespace there",
+        ),
+    };
+    Error::invalid_config(msg)
+        .with_details(format!("`namespaces` in the host file's `allowed` decides: {remedy}"))
 }
 
 /// The name that `allowed` has for a network. Where a range has a network of its own, it is the name before the `@`.

@@ -11,6 +11,7 @@ use ipnetwork::IpNetwork;
 use super::command::judge_add;
 use super::keys::{SLIP_EDITS, did_you_mean};
 use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
+use super::settings::PodsOf;
 use super::whereabouts::OF_NO_RANGE;
 use super::workload::Workload;
 use super::{Config, HostFile, IpamSettings, Settings, Source};
@@ -47,6 +48,8 @@ metes_core::named_enum! {
         RangesDiffer = "ranges-differ",
         /// One subnet of one link is in two networks, so each address can be given twice.
         SubnetTwice = "subnet-in-two-networks",
+        /// Pods of a definition's own namespace may not use its network.
+        NotForItsNamespace = "not-for-its-namespace",
         /// Pods with random names are in a network whose addresses outlive their pods.
         RandomNames = "random-names",
         /// A host file cannot be used.
@@ -81,6 +84,7 @@ impl IssueId {
             | Self::ExcludeOutside
             | Self::RangesDiffer
             | Self::SubnetTwice
+            | Self::NotForItsNamespace
             | Self::RandomNames => Severity::Warning,
             Self::NoConfiguration | Self::OfAnother | Self::NoEffect | Self::NoIpsCapability => {
                 Severity::Note
@@ -107,6 +111,7 @@ impl IssueId {
             Self::SubnetTwice => {
                 "one subnet of one link is in two networks, so an address can be given twice"
             }
+            Self::NotForItsNamespace => "pods of a definition's own namespace may not use its network",
             Self::RandomNames => "pods with random names are in a network whose addresses outlive their pods",
             Self::HostFile => "a host file cannot be used",
             Self::Pool => "the text of a pool is wrong",
@@ -243,6 +248,8 @@ pub struct NetworkUse {
 pub struct NetworkText<'a> {
     /// The name of the network, for people and for a configuration without one.
     pub label: &'a str,
+    /// The namespace of its definition; empty if it is not known.
+    pub namespace: &'a str,
     /// The name of its definition.
     pub name: &'a str,
     /// The device that Kubernetes hands out for it; empty if there is none.
@@ -265,9 +272,11 @@ pub struct JudgedNetwork {
 /// Judges a network by its definition, for nodes with this source of settings.
 #[must_use]
 pub fn judge_nad(nad: &Nad, source: &Source) -> JudgedNetwork {
-    let Nad { name, resource, config, key, .. } = nad;
+    let Nad { namespace, name, resource, config, key, .. } = nad;
     match config {
-        Some(config) => judge_network(NetworkText { label: &nad.label(), name, resource, config }, source),
+        Some(config) => {
+            judge_network(NetworkText { label: &nad.label(), namespace, name, resource, config }, source)
+        }
         None => JudgedNetwork { issues: vec![without_configuration(nad, key)], ..JudgedNetwork::default() },
     }
 }
@@ -332,9 +341,17 @@ fn judge_plugin(
     let plugin = &completed(plugin);
     let read = plugin.request(Verb::Add).and_then(|request| {
         let settings = Settings::for_verb(Verb::Add, source.clone(), &IpamSettings::of(&request))?;
-        let (read, notes) = judge_add(&request, &settings);
+        let (read, notes) = judge_add(&request, &settings, PodsOf::Any);
         issues.extend(notes.iter().map(|note| Issue::note(note, Some(plugin))));
-        read
+        let config = read?;
+        // Pods of other namespaces may name the definition, too.
+        if !network.namespace.is_empty()
+            && let Err(e) = settings.check_allowed(&config, PodsOf::Namespace(network.namespace))
+        {
+            let key = of_plugin(plugin, "ipam");
+            issues.push(Issue::new(IssueId::NotForItsNamespace, &key, e.msg, e.details));
+        }
+        Ok(config)
     });
     let config = match read {
         Ok(config) => config,

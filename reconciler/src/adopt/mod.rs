@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use metes_audit::accept;
 use metes_config::Settings;
+use metes_config::settings::PodsOf;
 use metes_core::keys::Key;
 use metes_core::pool::Meta;
 use metes_core::txn::Entry;
@@ -181,7 +182,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         let Some(config) = &device.config else {
             return Definition::Unclear("it has no configuration of CNI".to_owned());
         };
-        let allowed = self.settings.allowed.pools();
+        let allowed = self.settings.allowed.pools(PodsOf::Any);
         Definition::parse(&device.claim[1], config, self.pools, allowed.as_ref()).if_allowed(self.settings)
     }
 

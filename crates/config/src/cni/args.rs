@@ -59,12 +59,24 @@ impl Args {
         args
     }
 
+    /// Rights hang on the namespace, so none is guessed.
+    fn take_namespace(&mut self, namespace: String) -> Result<(), Error> {
+        let known = &mut self.pod.namespace;
+        if !known.is_empty() && *known != namespace {
+            return Err(Error::environment(format!(
+                "CNI_ARGS: K8S_POD_NAMESPACE is {known:?} and {namespace:?}: expected one namespace"
+            )));
+        }
+        *known = namespace;
+        Ok(())
+    }
+
     /// Keeps a pair; false if the key is unknown. The last duplicate wins.
     fn take(&mut self, key: &str, value: &str) -> Result<bool, Error> {
         match key {
             "IP" => self.ips = comma_list(value),
             "GATEWAY" => self.gateways = comma_list(value),
-            "K8S_POD_NAMESPACE" => self.pod.namespace = label(key, value)?,
+            "K8S_POD_NAMESPACE" => self.take_namespace(label(key, value)?)?,
             "K8S_POD_NAME" => self.pod.name = label(key, value)?,
             "K8S_POD_UID" => self.pod.uid = uid(key, value)?,
             "K8S_POD_INFRA_CONTAINER_ID" | "MAC" | "IgnoreUnknown" => {}
@@ -146,6 +158,8 @@ mod tests {
             ("IgnoreUnknown=", "IgnoreUnknown must be"),
             ("K8S_POD_UID=a/b", "K8S_POD_UID must be"),
             ("K8S_POD_NAME=a\nb", "K8S_POD_NAME must be"),
+            ("K8S_POD_NAMESPACE=a;K8S_POD_NAMESPACE=b", "K8S_POD_NAMESPACE is \"a\" and \"b\""),
+            ("K8S_POD_NAMESPACE=a;K8S_POD_NAMESPACE=", "K8S_POD_NAMESPACE is \"a\" and \"\""),
         ];
         for (text, expected) in table {
             let error = Args::parse(text).unwrap_err();

@@ -133,6 +133,10 @@ fn bad_host_files_are_refused_without_repeating_them() {
         (r#"{"allowed":true}"#, "allowed"),
         (r#"{"allowed":{"net":"secret"}}"#, "allowed.net"),
         (r#"{"allowed":{"net":["secret"]}}"#, "allowed.net"),
+        (r#"{"allowed":{"net":{"namespaces":"secret"}}}"#, "allowed.net.namespaces"),
+        (r#"{"allowed":{"net":{"namespaces":["Secret"]}}}"#, "allowed.net.namespaces"),
+        (r#"{"allowed":{"net":{"namespaces":["secret-*"]}}}"#, "allowed.net.namespaces"),
+        (r#"{"allowed":{"net":{"Namespaces":["secret"]}}}"#, "allowed.net.Namespaces` is unknown"),
         (r#"{"allowed":{"secret/x":[]}}"#, "allowed"),
     ];
     for (text, word) in table {
@@ -188,7 +192,7 @@ fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
     ];
     for (file, expected) in table {
         // All other verbs go by the valid keys.
-        let error = valid(file).check_allowed(&config).expect_err(file);
+        let error = valid(file).check_allowed(&config, PodsOf::Any).expect_err(file);
         assert_eq!(error.code.number(), 7, "{file}");
         assert!(error.msg.starts_with("host file: ") && error.msg.contains(expected), "{file}: {error}");
     }
@@ -288,7 +292,7 @@ fn a_host_file_says_who_chooses() {
         assert_eq!(valid(file).says_who_chooses(), says, "{file}");
     }
     let anywhere = network(r#"{"network_name":"green","range":"192.168.0.0/16"}"#);
-    assert_eq!(valid(r#"{"allowed":"any"}"#).check_allowed(&anywhere), Ok(()));
+    assert_eq!(valid(r#"{"allowed":"any"}"#).check_allowed(&anywhere, PodsOf::Namespace("a")), Ok(()));
 }
 
 #[test]
@@ -313,16 +317,58 @@ fn allowed_binds_ranges_requests_and_statics() {
         (r#"{"network_name":"red","addresses":[{"address":"10.0.1.1/24"}]}"#, false),
     ];
     for (ipam, accepted) in table {
-        let found = valid(allowed).check_allowed(&network(ipam));
+        let found = valid(allowed).check_allowed(&network(ipam), PodsOf::Namespace(""));
         assert_eq!(found.is_ok(), accepted, "{ipam}: {found:?}");
         assert!(found.err().is_none_or(|e| e.code.number() == 7));
-        assert_eq!(valid("{}").check_allowed(&network(ipam)), Ok(()));
+        assert_eq!(valid("{}").check_allowed(&network(ipam), PodsOf::Namespace("")), Ok(()));
     }
     // A request counts too, where the range itself would do.
     let ipam =
         r#"{"network_name":"blue","subnet":"10.0.0.0/24","rangeStart":"10.0.0.8","rangeEnd":"10.0.0.9"}"#;
     for (args, accepted) in [("", true), ("IP=10.0.0.8", true), ("IP=10.0.0.200", false)] {
-        assert_eq!(valid(allowed).check_allowed(&network_with(args, ipam)).is_ok(), accepted, "{args}");
+        let found = valid(allowed).check_allowed(&network_with(args, ipam), PodsOf::Namespace(""));
+        assert_eq!(found.is_ok(), accepted, "{args}");
+    }
+}
+
+#[test]
+fn namespaces_bind_all_that_a_network_may_use() {
+    let allowed = valid(
+        r#"{"allowed":{
+            "red":{"prefixes":["10.0.0.0/24"],"pools":["r","both"],"namespaces":["a","b"]},
+            "blue":{"prefixes":["10.0.1.0/24"],"pools":["b","both"],"namespaces":["c"]},
+            "none":{"prefixes":["10.0.2.0/24"],"pools":["n"],"namespaces":[]},
+            "all":["10.0.3.0/24"],
+            "default":{"prefixes":["10.0.4.0/24"],"namespaces":["a"]}}}"#,
+    );
+    let all = ["a", "b", "c", "A", "", "a,b", "*"];
+    let table: [(&str, &[&str]); 14] = [
+        (r#"{"network_name":"red","range":"10.0.0.0/24"}"#, &["a", "b"]),
+        (r#"{"network_name":"red","subnet":"10.0.0.0/24"}"#, &["a", "b"]),
+        (r#"{"network_name":"red","range":"10.0.0.0/24","enable_overlapping_ranges":false}"#, &["a", "b"]),
+        (r#"{"network_name":"red","addresses":[{"address":"10.0.0.9/24"}]}"#, &["a", "b"]),
+        (r#"{"network_name":"red","range":"10.0.0.0/24","sticky":"pod"}"#, &["a", "b"]),
+        (r#"{"network_name":"blue","range":"10.0.1.0/24"}"#, &["c"]),
+        (r#"{"network_name":"none","range":"10.0.2.0/24"}"#, &[]),
+        (r#"{"network_name":"all","range":"10.0.3.0/24"}"#, &all),
+        (r#"{"range":"10.0.4.0/24"}"#, &["a"]),
+        (r#"{"addresses":[{"address":"10.0.4.9/24"}]}"#, &["a"]),
+        (r#"{"pool":"r"}"#, &["a", "b"]),
+        (r#"{"pool":"both"}"#, &["a", "b", "c"]),
+        (r#"{"pools":["r","b"]}"#, &[]),
+        (r#"{"pools":[["both","b"]]}"#, &["c"]),
+    ];
+    for (ipam, expected) in table {
+        let config = network(ipam);
+        let may = |namespace: &&str| allowed.check_allowed(&config, PodsOf::Namespace(namespace)).is_ok();
+        let found: Vec<&str> = all.iter().copied().filter(|namespace| may(namespace)).collect();
+        assert_eq!(found, expected, "{ipam}");
+    }
+    let pools = |namespace| allowed.allowed.pools(PodsOf::Namespace(namespace)).expect("a list").len();
+    assert_eq!(["a", "c", ""].map(pools), [2, 2, 0], "those that `auto` may choose");
+    // Nobody asks yet, but somebody may.
+    for (ipam, expected) in [(table[0].0, true), (table[6].0, false), (table[13].0, true)] {
+        assert_eq!(allowed.check_allowed(&network(ipam), PodsOf::Any).is_ok(), expected, "{ipam}");
     }
 }
 

@@ -9,6 +9,7 @@ use super::{show, words};
 use crate::output::Output;
 use crate::table::{printable, table};
 use crate::{CliError, Context, Terminal};
+use metes_config::settings::PodsOf;
 use metes_core::plan::pool_change::StoredPools;
 use metes_core::pool::auto::{AutoPool, AutoVerdict, judge};
 use metes_core::pool::{Facts, PoolName, Selector};
@@ -72,7 +73,7 @@ pub(super) async fn which<K: Kv>(
         node_labels: &node_labels,
     };
     // What the host file allows is said of this node alone.
-    let allowed = settings.allowed.pools().filter(|_| *node == here);
+    let allowed = settings.allowed.pools(PodsOf::Namespace(&args.namespace)).filter(|_| *node == here);
     let is_allowed = |pool: &PoolName| allowed.as_ref().is_none_or(|allowed| allowed.contains(pool));
     let answer = PoolChoice::new(&auto, facts, &pools, is_allowed);
     terminal.document(&answer, args.output.format, || answer.words())?;
@@ -112,7 +113,7 @@ impl<'a> PoolChoice<'a> {
                 AutoVerdict::Mismatch(fact) => Some(format!("it is not for {fact}")),
                 AutoVerdict::Outranked(first) => Some(format!("pool {first} has a higher priority")),
                 AutoVerdict::Chosen if !is_allowed(pool) => {
-                    Some("`allowed` of the host file does not name it".to_owned())
+                    Some("`allowed` of the host file does not name it for this namespace".to_owned())
                 }
                 AutoVerdict::Chosen => {
                     let fact = pools.get(pool).and_then(|pool| pool.refuses(facts));

@@ -147,7 +147,7 @@ impl Judgement {
 
     /// A configuration in a file of its own; `without` is what was put around it.
     fn network(&mut self, file: &File<'_>, document: usize, config: &str, without: &str) {
-        let text = NetworkText { label: file.name, name: "", resource: "", config };
+        let text = NetworkText { label: file.name, namespace: "", name: "", resource: "", config };
         let mut judged = judge_network(text, &self.source);
         let is_of_ipam = !without.is_empty();
         // A section alone has no plugin that could have capabilities.
