@@ -1,51 +1,116 @@
 //! STATUS: whether an ADD could be served now. A full range is no failure.
+//!
+//! Where metes serves the default network, a STATUS that fails makes the node NotReady, and Kubernetes evicts its pods,
+//! though no running pod needs etcd. So a node that knows its store bears an etcd that is away for
+//! [`limits::STATUS_GRACE`]: the one case in which waiting may help, and in which no answer says anything else.
 
 use super::Run;
 use crate::commands::errors::ToCni;
 use metes_config::cni::error::{Code, Error};
+use metes_core::known::HighWater;
+use metes_core::limits;
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Op, Txn};
-use metes_engine::kv::{Failure, Kv};
+use metes_engine::kv::{About, Failure, Kv};
 use metes_node::errors::other_store_used;
 
-/// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is one that serves an ADD.
+/// Why no ADD could be served now.
+enum Unserved {
+    /// Somebody must do something.
+    Verdict(Error),
+    /// No member has answered in time, and nothing else is known.
+    Away(Error),
+}
+
+/// Succeeds if etcd answers, has a leader, takes writes and is new enough, and if its store is one that serves an ADD;
+/// for some minutes also if etcd is away.
 ///
 /// # Errors
 /// Code 50.
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
-    let not_available = |text: String| Error::new(Code::NotAvailable, text);
     let known = run.known();
+    let knows_store = known.is_some();
+    match ask(run, known).await {
+        Ok(()) => {
+            run.node.outage().end();
+            Ok(())
+        }
+        Err(Unserved::Away(error)) if knows_store => bear(run, error),
+        Err(Unserved::Verdict(error) | Unserved::Away(error)) => Err(error),
+    }
+}
+
+async fn ask<K: Kv>(run: &Run<'_, K>, known: Option<HighWater>) -> Result<(), Unserved> {
     let txn = Txn::read(run.judged_by(known.as_ref()).into_iter().map(Op::Get).collect());
     // The read is linearizable, so it needs a quorum. A member's status does not.
     let (read, about) = tokio::join!(run.session.txn(&txn), run.session.kv.about(run.session.until));
-    let read = read.map_err(no_answer)?;
+    let has_refused = run.session.kv.has_refused();
+    let member = about.map_err(|failure| no_answer(failure, has_refused)).and_then(|about| judge(&about));
+    let read = match (read.map_err(|failure| no_answer(failure, has_refused)), &member) {
+        (Err(Unserved::Away(error)), Err(Unserved::Verdict(_))) => Err(Unserved::Verdict(error)),
+        (read, _) => read,
+    }?;
     let mut snapshot = Snapshot::default();
     snapshot.absorb(&txn.then, &read);
     let is_first = known.is_none() && snapshot.entry(&run.session.keys.meta()).is_none();
     if let Some(suspect) = run.suspicion(known, &mut snapshot).await {
-        return Err(Error { code: Code::NotAvailable, ..suspect });
+        return Err(Unserved::Verdict(Error { code: Code::NotAvailable, ..suspect }));
     }
     if is_first && let Some(other) = run.node.other_store() {
-        return Err(Error { code: Code::NotAvailable, ..other_store_used(&other) });
+        return Err(Unserved::Verdict(Error { code: Code::NotAvailable, ..other_store_used(&other) }));
     }
-    let about = about.map_err(no_answer)?;
+    member
+}
+
+/// What the status of a member says.
+fn judge(about: &About) -> Result<(), Unserved> {
+    let not_available = |text: String| Error::new(Code::NotAvailable, text);
     if let Some(text) = about.too_old() {
-        return Err(not_available(text));
+        return Err(Unserved::Verdict(not_available(text)));
     }
     // A runtime asks every few seconds, so this is no warning. `metes doctor` warns.
     if let Some(text) = about.unmaintained() {
         tracing::info!("{text}");
     }
-    if !about.has_leader() {
-        return Err(not_available("etcd has no leader".to_owned()));
+    if let Some((alarm, remedy)) = about.refuses_writes() {
+        let refusal = not_available(format!("etcd refuses writes: {alarm}")).with_details(remedy);
+        return Err(Unserved::Verdict(refusal));
     }
-    let refusal = about
-        .refuses_writes()
-        .map(|(alarm, remedy)| not_available(format!("etcd refuses writes: {alarm}")).with_details(remedy));
-    refusal.map_or(Ok(()), Err)
+    if !about.has_leader() {
+        return Err(Unserved::Away(not_available("etcd has no leader".to_owned())));
+    }
+    Ok(())
 }
 
-/// The text and the remedy are those of any verb.
-fn no_answer(failure: Failure) -> Error {
-    Error { code: Code::NotAvailable, ..failure.to_cni() }
+/// A request has failed. The text and the remedy are those of any verb.
+fn no_answer(failure: Failure, has_refused: bool) -> Unserved {
+    // Without a leader, members answer nothing else, and that is among these.
+    let is_away = !has_refused && matches!(failure, Failure::Unreachable(_) | Failure::Unknown(_));
+    let error = Error { code: Code::NotAvailable, ..failure.to_cni() };
+    if is_away { Unserved::Away(error) } else { Unserved::Verdict(error) }
+}
+
+/// Succeeds as long as etcd has been away for less than the grace. Without a record of since when, it fails.
+fn bear<K: Kv>(run: &Run<'_, K>, error: Error) -> Result<(), Error> {
+    let lasts = match run.node.outage().note(run.clock) {
+        Ok(lasts) => lasts,
+        Err(why) => {
+            tracing::warn!(error = %why, "STATUS fails at once: the time since when etcd is away is not known");
+            return Err(error);
+        }
+    };
+    let (seconds, most) = (lasts.as_secs(), limits::STATUS_GRACE.as_secs());
+    if lasts >= limits::STATUS_GRACE {
+        let msg = format!("{}; etcd has answered no STATUS for {seconds} s", error.msg);
+        return Err(Error { msg, ..error });
+    }
+    // A runtime asks every few seconds.
+    match seconds {
+        0 => tracing::warn!("{}; STATUS succeeds for {most} s more", error.msg),
+        _ => tracing::info!(
+            "{}; STATUS has succeeded without an answer for {seconds} s of {most} s",
+            error.msg
+        ),
+    }
+    Ok(())
 }

@@ -301,7 +301,11 @@ fn endpoints_and_prefix() {
         judge(
             "all endpoints are dead",
             "50",
-            &with(json!({"endpoints": [dead]})).status().config(&status()).run(),
+            &cluster
+                .node_with("new", json!({"etcd": {"endpoints": [dead]}}))
+                .status()
+                .config(&status())
+                .run(),
         ),
     ]);
     let own = cluster.prefix().trim_matches('/').to_owned();

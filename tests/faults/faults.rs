@@ -391,7 +391,7 @@ fn an_etcd_that_is_down_is_told_in_time() {
     let jobs = [
         (node.add("d").config(&config), 11, 8),
         (node.check("c").config(&with_result), 11, 8),
-        (node.status().config(&with_result), 50, 2),
+        (cluster.node("new").status().config(&with_result), 50, 2),
     ];
     in_parallel(3, jobs, |(run, code, seconds)| {
         let outcome = run.run();

@@ -5,6 +5,7 @@ mod failpoints;
 mod faults;
 mod fence;
 mod lead;
+mod outage;
 mod quorum;
 mod sticky;
 mod stores;

@@ -318,7 +318,9 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
         del("c1"),
         del("c2"),
         (node.check("c5").config(&with_result), Some(11), limits::CHECK_DEADLINE),
-        (node.status().config(&with_result), Some(50), limits::STATUS_DEADLINE),
+        // This node bears it, and one that does not know its store says so.
+        (node.status().config(&with_result), None, limits::STATUS_DEADLINE),
+        (cluster.node("new").status().config(&with_result), Some(50), limits::STATUS_DEADLINE),
     ];
     in_parallel(jobs.len(), jobs, |(run, code, deadline)| {
         let outcome = run.run();

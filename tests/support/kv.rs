@@ -12,6 +12,10 @@ macro_rules! left_to_etcd {
             self.etcd.cluster()
         }
 
+        fn has_refused(&self) -> bool {
+            self.etcd.has_refused()
+        }
+
         async fn clusters(&self, until: tokio::time::Instant) -> Vec<(String, u64)> {
             self.etcd.clusters(until).await
         }

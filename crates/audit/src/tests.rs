@@ -438,6 +438,10 @@ impl Kv for Model {
         None
     }
 
+    fn has_refused(&self) -> bool {
+        false
+    }
+
     async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
         Vec::new()
     }

@@ -10,6 +10,9 @@ pub const CHECK_DEADLINE: Duration = Duration::from_secs(5);
 pub const DEL_DEADLINE: Duration = Duration::from_secs(3);
 /// A whole STATUS: containerd asks while it holds a lock and without a deadline of its own.
 pub const STATUS_DEADLINE: Duration = Duration::from_secs(1);
+/// The time for which STATUS succeeds although no member of etcd answers. It covers restarts, updates and elections of
+/// etcd's members. A node that is not Ready after that loses its pods by Kubernetes' default 5 minutes later.
+pub const STATUS_GRACE: Duration = Duration::from_secs(5 * 60);
 /// A whole GC.
 pub const GC_DEADLINE: Duration = Duration::from_secs(20);
 /// A whole command of a person.

@@ -122,6 +122,10 @@ impl<K: Kv> Kv for Failing<K> {
         self.0.cluster()
     }
 
+    fn has_refused(&self) -> bool {
+        self.0.has_refused()
+    }
+
     async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
         self.0.clusters(until).await
     }

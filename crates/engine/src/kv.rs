@@ -65,6 +65,10 @@ pub trait Kv {
     /// The id of the etcd whose answers count for this run; none before its first answer.
     fn cluster(&self) -> Option<u64>;
 
+    /// True if an endpoint has refused this client, or is of another etcd than the one that counts. Else a request
+    /// without an answer shows nothing but that no member has answered in time.
+    fn has_refused(&self) -> bool;
+
     /// Each endpoint that answers, with the id of its etcd.
     fn clusters(&self, until: Instant) -> impl Future<Output = Vec<(String, u64)>>;
 }

@@ -351,6 +351,10 @@ mod tests {
             None
         }
 
+        fn has_refused(&self) -> bool {
+            false
+        }
+
         async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
             Vec::new()
         }

@@ -666,6 +666,12 @@ impl Kv for Etcd {
         self.home.get()
     }
 
+    fn has_refused(&self) -> bool {
+        let own = self.home.get().or(self.expected.get());
+        let is_other = |id: u64| own.is_some_and(|own| own != id);
+        self.known.borrow().iter().any(|known| known.shut.is_some() || known.cluster.is_some_and(is_other))
+    }
+
     async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
         if self.access.endpoints.len() < 2 {
             return Vec::new();

@@ -7,6 +7,7 @@ pub mod files;
 pub mod mark;
 pub mod names;
 pub mod node;
+pub mod outage;
 mod own_file;
 pub mod recall;
 pub mod remember;

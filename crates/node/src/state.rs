@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::mark::{self, MarkFile};
 use super::names::NamesFile;
 use super::node::{self, Identity};
+use super::outage::OutageFile;
 use super::scope_hints::ScopeHintFiles;
 use super::spool::Spool;
 use metes_config::Settings;
@@ -81,6 +82,12 @@ impl NodeState {
     #[must_use]
     pub fn mark(&self) -> MarkFile {
         MarkFile::new(&self.folder, &self.identity, &self.endpoints)
+    }
+
+    /// Since when etcd has given no STATUS an answer.
+    #[must_use]
+    pub fn outage(&self) -> OutageFile {
+        OutageFile::new(&self.folder, &self.identity)
     }
 
     /// Another store that this machine has used, in words: under another prefix, or in another cluster.

@@ -355,6 +355,10 @@ impl Kv for Line {
         Some(CLUSTER_ID)
     }
 
+    fn has_refused(&self) -> bool {
+        false
+    }
+
     async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
         Vec::new()
     }

@@ -1,10 +1,13 @@
 //! Judges the host file, the files that it names, and the node's own files. Pure.
 
+use std::time::Duration;
+
 use super::facts::{
     Chosen, EtcdFacts, FileFacts, FileOwner, HostFileFacts, Machines, NameFrom, NodeFacts, SpoolFacts,
 };
 use super::line::{Check, CheckLine};
 use crate::table::many;
+use metes_core::limits;
 use metes_node::spool::Survey;
 
 /// So many digits of a machine's digest are shown.
@@ -89,6 +92,7 @@ pub(super) fn node(facts: &NodeFacts, etcd: &EtcdFacts) -> Vec<CheckLine> {
         }
     }
     lines.extend(spool(facts));
+    lines.extend(outage(&facts.outage));
     lines
 }
 
@@ -211,6 +215,30 @@ fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
     lines
 }
 
+/// While etcd answers STATUS, there is nothing to say.
+fn outage(lasts: &Result<Option<Duration>, String>) -> Option<CheckLine> {
+    let most = span(limits::STATUS_GRACE.as_secs());
+    let then = "where metes serves the default network, this node is NotReady then";
+    let remedy = "let etcd answer: ETCD above says what it lacks";
+    match lasts {
+        Ok(None) => None,
+        Ok(Some(lasts)) if *lasts < limits::STATUS_GRACE => {
+            let lasts = span(lasts.as_secs());
+            let what = format!("etcd has answered no STATUS for {lasts}; STATUS fails after {most}: {then}");
+            Some(CheckLine::warn(Check::Outage, what, remedy))
+        }
+        Ok(Some(lasts)) => {
+            let lasts = span(lasts.as_secs());
+            let what = format!("etcd has answered no STATUS for {lasts}, so STATUS fails: {then}");
+            Some(CheckLine::bad(Check::Outage, what, remedy))
+        }
+        Err(why) => {
+            let what = format!("STATUS fails at once while etcd does not answer: {why}");
+            Some(CheckLine::warn(Check::Outage, what, "nothing: a STATUS that etcd answers removes it"))
+        }
+    }
+}
+
 /// Seconds in words: its two largest units.
 pub(super) fn span(seconds: u64) -> String {
     let parts = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
@@ -259,6 +287,7 @@ mod tests {
             other_store: None,
             spool: SpoolFacts::Known(Survey::default(), None),
             unwritable: None,
+            outage: Ok(None),
         }
     }
 
@@ -299,6 +328,22 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    #[test]
+    fn outages() {
+        let judged = |lasts| outage(&lasts).map(|line| (line.verdict, line.what));
+        assert_eq!(judged(Ok(None)), None);
+        for (seconds, verdict, words) in [
+            (61, Verdict::Warn, "no STATUS for 1 min 1 s; STATUS fails after 5 min: "),
+            (299, Verdict::Warn, "for 4 min 59 s; "),
+            (300, Verdict::Bad, "for 5 min, so STATUS fails: "),
+        ] {
+            let (told, what) = judged(Ok(Some(Duration::from_secs(seconds)))).expect("a line");
+            assert!(told == verdict && what.contains(words), "{what}");
+        }
+        let (told, what) = judged(Err("/x/outage is damaged".to_owned())).expect("a line");
+        assert!(told == Verdict::Warn && what.contains("/x/outage is damaged"), "{what}");
     }
 
     #[test]

@@ -147,6 +147,8 @@ pub(super) struct NodeFacts {
     pub(super) spool: SpoolFacts,
     /// Why a run could write nothing into the folder; none if it could, or if that is not known.
     pub(super) unwritable: Option<String>,
+    /// For how long etcd has answered no STATUS; none if it has, or if there was none. Or why that is not known.
+    pub(super) outage: Result<Option<Duration>, String>,
 }
 
 /// Where a node's name is from.

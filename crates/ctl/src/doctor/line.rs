@@ -59,6 +59,7 @@ pub(super) enum Check {
     Machine,
     Others,
     Spool,
+    Outage,
 }
 
 impl Check {
@@ -69,7 +70,7 @@ impl Check {
             Check::Endpoint | Check::Cluster => "ETCD",
             Check::Certificate | Check::Clock => "CERTIFICATES AND CLOCK",
             Check::Read | Check::Write | Check::Store | Check::Mark => "STORE",
-            Check::Name | Check::Machine | Check::Others | Check::Spool => "NODE",
+            Check::Name | Check::Machine | Check::Others | Check::Spool | Check::Outage => "NODE",
         }
     }
 }

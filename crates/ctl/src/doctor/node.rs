@@ -6,7 +6,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::facts::{
     CertificateFacts, CertificateOf, Chosen, FileFacts, FileOwner, HostFileFacts, MachineFacts, MarkFacts,
@@ -134,9 +134,16 @@ pub(super) fn node(settings: &Settings, now: SystemTime) -> NodeFacts {
         mark: mark(state.as_ref(), &folder.join("mark")),
         other_store: state.as_ref().and_then(NodeState::other_store),
         unwritable: unwritable(&spool, &spool_folder),
+        outage: outage(state.as_ref()),
         spool,
         folder,
     }
+}
+
+fn outage(state: Option<&NodeState>) -> Result<Option<Duration>, String> {
+    let Some(state) = state else { return Ok(None) };
+    let now = metes_node::node::start().map_err(|e| e.msg)?;
+    state.outage().lasts(&now).map_err(|e| e.to_string())
 }
 
 fn mark(state: Option<&NodeState>, file: &Path) -> MarkFacts {
