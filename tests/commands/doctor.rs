@@ -429,3 +429,27 @@ fn what_a_killed_doctor_leaves_ends_by_itself() {
     });
     cluster.assert_clean();
 }
+
+/// An address of this machine that is not one of the loopback: the kernel takes it for 127.0.0.1.
+#[test]
+fn an_etcd_that_lets_anybody_in_is_told_where_it_is_reached_over_a_network() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let endpoint = etcd.endpoint().replace("127.0.0.1", "0.0.0.0");
+    assert_ne!(endpoint, etcd.endpoint());
+    let keys = json!({"allow_plaintext": true, "etcd": {"endpoints": [endpoint]}});
+    let node = cluster.node_with("over-a-network", keys);
+    Told::by(&node).assert("users", "bad", &["etcd asks for no users", "docs/security.md"]);
+    let at_home = Told::by(&cluster.node("at-home"));
+    assert!(at_home.lines.iter().all(|line| line["check"] != "users"), "{}", at_home.outcome);
+    let check = node.cli(["check"]);
+    assert!(check.succeeded() && check.stderr.contains("etcd asks for no users"), "{check}");
+    let check = cluster.node("at-home").cli(["check"]);
+    assert!(check.stderr.is_empty(), "{check}");
+    cluster.store().run(async |client| {
+        client.user_add("root", "a password", None).await?;
+        client.user_grant_role("root", "root").await?;
+        client.auth_enable().await
+    });
+    Told::by(&node).assert("users", "ok", &["etcd asks for users"]);
+}

@@ -364,6 +364,12 @@ impl Settings {
         }
     }
 
+    /// True if an endpoint of etcd is on another machine.
+    #[must_use]
+    pub fn is_over_a_network(&self) -> bool {
+        self.endpoints.iter().any(|endpoint| !endpoint.is_loopback())
+    }
+
     fn check_plaintext(&self) -> Result<(), Error> {
         let is_exposed = |endpoint: &Endpoint| !endpoint.is_tls() && !endpoint.is_loopback();
         match self.endpoints.iter().position(is_exposed) {

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use tokio::time::Instant;
 
 use super::args::{CliVerb, Command};
 use super::check::CheckArgs;
-use super::doctor::doctor;
+use super::doctor::{NO_USERS, NO_USERS_REMEDY, doctor};
 use super::table::Screen;
 use super::validate::validate;
 use super::version::version;
@@ -71,7 +72,15 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
             let settings = settings()?;
             settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
             let give_up = cli.timeout.unwrap_or(limits::UNREACHABLE);
-            let kv = metes_etcd::open(setup::access(&settings, Trust::OwnerReads, give_up)?);
+            let access = setup::access(&settings, Trust::OwnerReads, give_up)?;
+            if matches!(command, Command::Check(_)) && settings.is_over_a_network() {
+                let etcd = metes_etcd::Etcd::new(access.clone());
+                let asked = async { etcd.asks_for_users(Instant::now() + give_up).await };
+                if runtime.block_on(asked) == Ok(false) {
+                    tracing::warn!("{NO_USERS}; {NO_USERS_REMEDY}");
+                }
+            }
+            let kv = metes_etcd::open(access);
             let (keys, node) = (Keys::new(&settings.prefix), NodeState::known(&settings));
             let done = run(command, &kv, (&settings, &keys), node.as_ref(), cli.timeout, &mut terminal);
             return Ok(runtime.block_on(done));

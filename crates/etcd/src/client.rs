@@ -105,6 +105,28 @@ impl Etcd {
         Self { access, turns, failed, known, expected, home, client: Mutex::new(None) }
     }
 
+    /// True if etcd lets in only users that it knows. Only root may list roles then; and only an etcd without users
+    /// answers an attempt to log in like that.
+    ///
+    /// # Errors
+    /// [`Failure`], if it cannot be known.
+    pub async fn asks_for_users(&self, until: Instant) -> Result<bool, Failure> {
+        let asked = self.attempt(until, true, |client| async move {
+            let mut auth = client.auth_client();
+            if let Err(why) = auth.role_list().await {
+                return says(&why, &["permission denied", "user name is empty"])
+                    .map(|()| Users(true))
+                    .ok_or(why);
+            }
+            match auth.authenticate("metes".to_owned(), String::new()).await {
+                Err(why) if says(&why, &["authentication is not enabled"]).is_some() => Ok(Users(false)),
+                Err(why) if says(&why, &["authentication failed"]).is_none() => Err(why),
+                _ => Ok(Users(true)),
+            }
+        });
+        asked.await.map(|Users(asked)| asked)
+    }
+
     /// Tries `request` on one endpoint after the other until it is answered or `until` is near.
     ///
     /// `again` says whether an attempt whose outcome is open may be repeated.
@@ -576,6 +598,21 @@ macro_rules! headed {
 }
 
 headed!(TxnResponse, LeaseGrantResponse, LeaseRevokeResponse, LeaseTimeToLiveResponse, StatusResponse);
+
+/// True if etcd asks for users.
+struct Users(bool);
+
+impl Headed for Users {
+    fn cluster(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Something if etcd's answer has one of these words.
+fn says(why: &ec::Error, words: &[&str]) -> Option<()> {
+    let ec::Error::GRpcStatus(status) = why else { return None };
+    words.iter().any(|words| status.message().contains(words)).then_some(())
+}
 
 impl Headed for EtcdWatch {
     fn cluster(&self) -> Option<u64> {

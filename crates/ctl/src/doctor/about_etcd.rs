@@ -9,6 +9,12 @@ use metes_core::meta::{self, OutOfService};
 use metes_engine::kv::{About, Failure};
 use metes_node::errors;
 
+/// Told of an etcd that is reached over a network.
+pub(crate) const NO_USERS: &str =
+    "etcd asks for no users: each client with a certificate of its authority may do everything there";
+pub(crate) const NO_USERS_REMEDY: &str =
+    "make users and roles, and enable authentication, as docs/security.md says";
+
 /// An ADD waits for one or two requests.
 const SLOW: Duration = Duration::from_millis(100);
 
@@ -25,10 +31,14 @@ pub(super) fn etcd(facts: &EtcdFacts) -> Vec<CheckLine> {
             let endpoints = endpoints.iter().map(|(url, refused)| not_asked(url, refused.as_deref()));
             why.chain(endpoints).collect()
         }
-        EtcdFacts::Asked { endpoints, .. } => {
+        EtcdFacts::Asked { endpoints, users, .. } => {
             let mut lines: Vec<CheckLine> =
                 endpoints.iter().flat_map(|one| endpoint(one, endpoints)).collect();
             lines.extend(several_clusters(endpoints));
+            lines.extend(users.map(|asked| match asked {
+                true => CheckLine::ok(Check::Users, "etcd asks for users"),
+                false => CheckLine::bad(Check::Users, NO_USERS, NO_USERS_REMEDY),
+            }));
             lines
         }
     }
@@ -306,7 +316,7 @@ mod tests {
     fn told(endpoints: Vec<EndpointFacts>) -> Vec<(Verdict, String)> {
         let store =
             StoreFacts { prefix: "/m/".to_owned(), read: Err(Failure::Compacted), write: None, others: None };
-        let lines = etcd(&EtcdFacts::Asked { endpoints, store: Box::new(store) });
+        let lines = etcd(&EtcdFacts::Asked { endpoints, users: None, store: Box::new(store) });
         lines.into_iter().map(|line| (line.verdict, line.what)).collect()
     }
 

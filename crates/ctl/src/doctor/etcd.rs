@@ -80,10 +80,14 @@ async fn asked(
     });
     let kv = metes_etcd::open(access.clone());
     let session = Session { kv: &kv, keys: &keys, until };
-    let (found, store) = tokio::join!(all(each), ask_store(session, settings, node));
+    let users = async {
+        let etcd = metes_etcd::Etcd::new(access.clone());
+        if settings.is_over_a_network() { etcd.asks_for_users(until).await.ok() } else { None }
+    };
+    let (found, store, users) = tokio::join!(all(each), ask_store(session, settings, node), users);
     let (endpoints, certificates): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let certificates = certificates.into_iter().flatten().collect();
-    (EtcdFacts::Asked { endpoints, store: Box::new(store) }, certificates)
+    (EtcdFacts::Asked { endpoints, users, store: Box::new(store) }, certificates)
 }
 
 /// Waits for all of them at once; their results in the same order.

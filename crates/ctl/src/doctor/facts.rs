@@ -88,12 +88,11 @@ pub(super) enum EtcdFacts {
     Unknown,
     /// It was not asked, because files for TLS or the login cannot be used, or the host file; each endpoint with why it
     /// accepts no connection, if it does not.
-    NotAsked {
-        why: Option<Obstacle>,
-        endpoints: Vec<(String, Option<String>)>,
-    },
+    NotAsked { why: Option<Obstacle>, endpoints: Vec<(String, Option<String>)> },
     Asked {
         endpoints: Vec<EndpointFacts>,
+        /// True if etcd asks for users; none if that is not known, or if it is on this machine.
+        users: Option<bool>,
         store: Box<StoreFacts>,
     },
 }

@@ -51,6 +51,7 @@ pub(super) enum Check {
     Cluster,
     Certificate,
     Clock,
+    Users,
     Read,
     Write,
     Store,
@@ -67,7 +68,7 @@ impl Check {
     fn title(self) -> &'static str {
         match self {
             Check::HostFile | Check::User | Check::File => "HOST FILE",
-            Check::Endpoint | Check::Cluster => "ETCD",
+            Check::Endpoint | Check::Cluster | Check::Users => "ETCD",
             Check::Certificate | Check::Clock => "CERTIFICATES AND CLOCK",
             Check::Read | Check::Write | Check::Store | Check::Mark => "STORE",
             Check::Name | Check::Machine | Check::Others | Check::Spool | Check::Outage => "NODE",

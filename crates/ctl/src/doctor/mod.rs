@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::output::Output;
 use super::{CliError, Terminal};
+pub(super) use about_etcd::{NO_USERS, NO_USERS_REMEDY};
 use facts::{DoctorFacts, EtcdFacts};
 use line::{Diagnosis, Verdict};
 use metes_core::limits;
