@@ -16,7 +16,7 @@ pub(super) fn definitions(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let definition = Definition::parse("nad", text, &Pools::default(), None);
     let network = NetworkText { label: "nad", namespace: "ns", name: "nad", resource: "", config: text };
-    let JudgedNetwork { issues, uses, is_of_another } = judge_network(network, &Source::Network);
+    let JudgedNetwork { issues, uses, is_of_another, .. } = judge_network(network, &Source::Network);
     // Where an ADD finds metes, everybody does.
     assert!(is_of_another || !matches!(definition, Definition::Other));
     assert!(!is_of_another || uses.is_empty() && !issues.is_empty());

@@ -579,6 +579,113 @@ fn files_of_each_kind_are_told_apart() {
     cluster.assert_clean();
 }
 
+/// `metes validate --print-allowed` of this text, where no host file can be used.
+fn print_allowed(stdin: &str) -> Outcome {
+    let run = Run::new(metes()).env("METES_CONF", "/nonexistent/metes.conf");
+    run.arguments(["validate", "--print-allowed", "-"]).stdin(stdin).run()
+}
+
+fn nad(namespace: &str, name: &str, mut ipam: Value) -> Value {
+    ipam["type"] = json!("metes");
+    let config = json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "bridge", "ipam": ipam}]});
+    let mut metadata = json!({"namespace": namespace, "name": name});
+    if namespace.is_empty() {
+        metadata.as_object_mut().expect("an object").remove("namespace");
+    }
+    json!({"kind": "NetworkAttachmentDefinition", "metadata": metadata, "spec": {"config": config.to_string()}})
+}
+
+/// What is printed lets the definitions work for pods of their namespaces, and nothing else.
+#[test]
+fn the_printed_allowed_lets_exactly_the_definitions_work() {
+    let storage = json!({"network_name": "storage", "range": "10.56.0.0/16"});
+    let part = json!({"network_name": "storage", "range": "10.57.0.16-10.57.0.31/24",
+        "ipRanges": [{"range": "fd00:57::/64"}]});
+    let inside = json!({"network_name": "storage", "range": "10.56.7.0-10.56.7.9/16"});
+    let fixed = json!({"addresses": [{"address": "10.58.0.9/24"}]});
+    let own = json!({"range": "10.59.0.0/24", "enable_overlapping_ranges": false, "sticky": "pod"});
+    let lab = json!({"pools": ["lab", ["more", "lab"]]});
+    let all = [
+        ("team-a", storage),
+        ("team-b", part),
+        ("team-a", inside),
+        ("team-c", fixed),
+        ("team-a", own),
+        ("team-b", lab),
+    ];
+    let list = |all: &[(&str, Value)]| {
+        let items: Vec<Value> =
+            all.iter().map(|(namespace, ipam)| nad(namespace, "n", ipam.clone())).collect();
+        json!({"kind": "List", "apiVersion": "v1", "items": items}).to_string()
+    };
+    let expected = r#""allowed": {
+  "default": {"prefixes": ["10.58.0.9/32", "10.59.0.0/24"], "namespaces": ["team-a", "team-c"]},
+  "lab": {"pools": ["lab"], "namespaces": ["team-b"]},
+  "more": {"pools": ["more"], "namespaces": ["team-b"]},
+  "storage": {"prefixes": ["10.56.0.0/16", "10.57.0.16/28", "fd00:57::/64"], "namespaces": ["team-a", "team-b"]}
+}
+"#;
+    let printed = print_allowed(&list(&all));
+    assert!(printed.succeeded() && printed.stdout == expected && printed.stderr.is_empty(), "{printed}");
+    let reversed: Vec<_> = all.iter().rev().cloned().collect();
+    assert_eq!(print_allowed(&list(&reversed)).stdout, expected, "the order of definitions does not matter");
+
+    let cluster = Cluster::new();
+    let host_file: Value = serde_json::from_str(&format!("{{{expected}}}")).expect("a member of JSON");
+    let node = cluster.node_with("a", host_file);
+    for pool in ["lab", "more"] {
+        let text = format!(r#"{{"pool":"{pool}","ranges":[{{"range":"10.60.0.0/24"}}]}}"#);
+        assert!(node.pool(&["apply", "-f", "-", "--yes"], &text).succeeded());
+    }
+    let add = |namespace: &str, ipam: &Value| {
+        let config = network(ipam.clone());
+        let outcome = node.add("c").pod(namespace, "p", "u").config(&config).run();
+        node.del("c").pod(namespace, "p", "u").config(&config).run().silent();
+        outcome
+    };
+    for (namespace, ipam) in &all {
+        assert!(add(namespace, ipam).succeeded(), "{namespace}: {ipam}");
+        add("team-d", ipam).error(7);
+    }
+    for (namespace, ipam) in [
+        ("team-a", json!({"network_name": "storage", "range": "10.56.0.0/15"})),
+        ("team-b", json!({"network_name": "storage", "range": "10.57.0.16-10.57.0.32/24"})),
+        ("team-c", json!({"addresses": [{"address": "10.58.0.10/24"}]})),
+        ("team-a", json!({"network_name": "Storage", "range": "10.56.0.0/16"})),
+        ("team-a", json!({"pool": "lab"})),
+        ("team-b", json!({"pool": "other"})),
+    ] {
+        add(namespace, &ipam).error(7);
+    }
+    cluster.assert_clean();
+}
+
+#[test]
+fn allowed_is_printed_for_sound_definitions_alone_and_a_person_is_told_the_rest() {
+    let range = || json!({"network_name": "storage", "range": "10.56.0.0/16"});
+    let good = nad("team-a", "good", range());
+    // A file of a node is for the pods of all.
+    let told = print_allowed(&format!("{good}\n---\n{}", nad("", "no-namespace", range())));
+    assert_eq!(told.stdout, "\"allowed\": {\n  \"storage\": [\"10.56.0.0/16\"]\n}\n");
+    assert!(told.succeeded() && told.stderr.contains("no-namespace has no namespace"), "{told}");
+    let auto = print_allowed(&format!("{good}\n---\n{}", nad("team-b", "chosen", json!({"pool": "auto"}))));
+    assert!(auto.succeeded() && auto.stderr.contains("team-b/chosen also needs the pools"), "{auto}");
+    let bad = nad("team-b", "bad", json!({"rnage": "10.0.0.0/24"}));
+    let etcd =
+        nad("team-b", "bad", json!({"range": "10.0.0.0/24", "etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
+    for (text, code, words) in [
+        (format!("{good}\n---\n{bad}"), 1, "did you mean `range`"),
+        (format!("{good}\n---\n{etcd}"), 1, "`ipam.etcd` is not allowed"),
+        (format!("{good}\n---\n: :"), 2, "cannot read stdin"),
+        ("{}".to_owned(), 2, "nothing to validate"),
+        (r#"{"pool":"lab","ranges":[{"range":"10.60.0.0/24"}]}"#.to_owned(), 2, "no definition"),
+    ] {
+        let outcome = print_allowed(&text);
+        let is_right = outcome.status.code() == Some(code) && outcome.stdout.is_empty();
+        assert!(is_right && outcome.stderr.contains(words), "{text}: {outcome}");
+    }
+}
+
 /// Where it is run there may be no host file, but the nodes have one, unless this is a trial.
 #[test]
 fn a_network_that_says_where_etcd_is_is_sound_on_trials_alone() {

@@ -47,9 +47,6 @@ const KEYS: [&str; 17] = [
     "etcd_ca_cert_file",
 ];
 
-/// The keys of a network in `allowed`.
-const ALLOWED_KEYS: [&str; 3] = ["prefixes", "pools", "namespaces"];
-
 /// Without one of these that was meant, others than the addresses that are meant may be given, or under other names.
 pub(super) const LEVEL: Level<'_> = Level {
     known: &KEYS,
@@ -184,7 +181,7 @@ fn read_allowed(file: &Section<'_>) -> Result<Allowed, Error> {
 }
 
 /// Networks by name. Names keep their case: `a` and `A` are two networks. Each has an array of prefixes, or an object
-/// of [`ALLOWED_KEYS`].
+/// of `prefixes`, `pools` and `namespaces`.
 fn allowed_networks(section: &Section<'_>) -> Result<BTreeMap<NetworkName, AllowedNetwork>, Error> {
     let mut allowed = BTreeMap::new();
     for pair in section.pairs() {
@@ -205,7 +202,8 @@ fn allowed_networks(section: &Section<'_>) -> Result<BTreeMap<NetworkName, Allow
             continue;
         }
         let Some(both) = alone.section(&pair.0)? else { continue };
-        if let Some((key, _)) = both.pairs().iter().find(|(key, _)| !ALLOWED_KEYS.contains(&key.as_str())) {
+        let is_known = |key: &str| matches!(key, "prefixes" | "pools" | "namespaces");
+        if let Some((key, _)) = both.pairs().iter().find(|(key, _)| !is_known(key)) {
             return Err(Error::invalid_config(format!(
                 "`{}` is unknown: expected `prefixes`, `pools` or `namespaces`",
                 both.at(key)

@@ -7,6 +7,7 @@
 //! 4. [`nad`] finds metes in the configuration of a network, [`selection`] and [`workload`] the networks of pods, and
 //!    [`validate`] the mistakes of networks.
 
+pub mod allowed;
 pub mod cni;
 pub mod command;
 pub mod etcd;

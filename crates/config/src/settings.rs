@@ -266,19 +266,8 @@ impl Settings {
                 return Err(not_for(pods, &format!("pool {pool}")));
             }
         }
-        let check_span = |network, first, last| check_span(allowed, pods, network, first, last);
-        for (i, set) in config.sets.iter().enumerate() {
-            for range in set.ranges() {
-                check_span(range.network(), range.first().ip(), range.last().ip())?;
-            }
-            if let Some(addr) = config.requests.get(i).copied().flatten() {
-                let network = set.covers(addr).map_or(&config.network, |range| range.network());
-                check_span(network, addr.ip(), addr.ip())?;
-            }
-        }
-        for given in &config.statics {
-            let ip = given.address.ip();
-            check_span(given.network.as_ref().unwrap_or(&config.network), ip, ip)?;
+        for (network, first, last) in spans(config) {
+            check_span(allowed, pods, network, first, last)?;
         }
         Ok(())
     }
@@ -382,6 +371,26 @@ impl Settings {
     }
 }
 
+/// The addresses that a configuration uses, each with its network: each range as a whole, from its first to its last
+/// one, and each address that is named.
+pub(super) fn spans(config: &Config) -> Vec<(&NetworkName, IpAddr, IpAddr)> {
+    let mut spans = Vec::new();
+    for (i, set) in config.sets.iter().enumerate() {
+        spans.extend(
+            set.ranges().iter().map(|range| (range.network(), range.first().ip(), range.last().ip())),
+        );
+        if let Some(addr) = config.requests.get(i).copied().flatten() {
+            let network = set.covers(addr).map_or(&config.network, |range| range.network());
+            spans.push((network, addr.ip(), addr.ip()));
+        }
+    }
+    spans.extend(config.statics.iter().map(|given| {
+        let ip = given.address.ip();
+        (given.network.as_ref().unwrap_or(&config.network), ip, ip)
+    }));
+    spans
+}
+
 /// Checks that all addresses from `first` to `last` lie in one prefix that the network may use for these pods.
 fn check_span(
     allowed: &BTreeMap<NetworkName, AllowedNetwork>,
@@ -425,7 +434,7 @@ fn not_for(pods: PodsOf<'_>, what: &str) -> Error {
 }
 
 /// The name that `allowed` has for a network. Where a range has a network of its own, it is the name before the `@`.
-fn base_name(network: &NetworkName) -> NetworkName {
+pub(super) fn base_name(network: &NetworkName) -> NetworkName {
     let base = network.as_str().split('@').next().unwrap_or_default();
     NetworkName::configured(base).unwrap_or_else(|_| network.clone())
 }

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
+use super::allowed::Need;
 use super::command::judge_add;
 use super::keys::{SLIP_EDITS, did_you_mean};
 use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
@@ -265,6 +266,8 @@ pub struct JudgedNetwork {
     pub issues: Vec<Issue>,
     /// The ranges that its plugins give addresses of.
     pub uses: Vec<NetworkUse>,
+    /// What its plugins need in `allowed`.
+    pub needs: Vec<Need>,
     /// True if it is known that no plugin of it uses metes.
     pub is_of_another: bool,
 }
@@ -317,7 +320,10 @@ pub fn judge_network(network: NetworkText<'_>, source: &Source) -> JudgedNetwork
     let plugins = metes_plugins(&config, network.name);
     judged.is_of_another = plugins.is_empty();
     for plugin in plugins {
-        judged.uses.extend(judge_plugin(&plugin, network, source, &mut judged.issues));
+        if let Some((of_plugin, need)) = judge_plugin(&plugin, network, source, &mut judged.issues) {
+            judged.uses.push(of_plugin);
+            judged.needs.push(need);
+        }
     }
     let almost = almost_metes(&config);
     judged.issues.extend(almost.iter().map(Issue::almost));
@@ -337,7 +343,7 @@ fn judge_plugin(
     network: NetworkText<'_>,
     source: &Source,
     issues: &mut Vec<Issue>,
-) -> Option<NetworkUse> {
+) -> Option<(NetworkUse, Need)> {
     let plugin = &completed(plugin);
     let read = plugin.request(Verb::Add).and_then(|request| {
         let settings = Settings::for_verb(Verb::Add, source.clone(), &IpamSettings::of(&request))?;
@@ -370,7 +376,8 @@ fn judge_plugin(
             "write \"capabilities\": {\"ips\": true} beside `ipam`, if pods ask for addresses",
         ));
     }
-    Some(NetworkUse {
+    let need = Need::of(&config, (network.label, network.namespace), is_of_flannel(plugin));
+    let of_plugin = NetworkUse {
         label: network.label.to_owned(),
         key: of_plugin(plugin, "ipam"),
         link: link(&plugin.config, network.resource),
@@ -380,7 +387,8 @@ fn judge_plugin(
         },
         network_key: "network_name",
         is_sticky: config.sticky.is_some(),
-    })
+    };
+    Some((of_plugin, need))
 }
 
 /// The workloads whose pods have random names in networks whose addresses outlive their pods, each with its index.

@@ -6,6 +6,7 @@ use super::texts::{Locator, Part, Subject, TakenApart, take_apart};
 use crate::places::TextPlace;
 use crate::pool::text::{self, PoolTextFault};
 use metes_config::Source;
+use metes_config::allowed::Need;
 use metes_config::cni::Json;
 use metes_config::nad::Nad;
 use metes_config::validate::{
@@ -49,6 +50,8 @@ pub(super) struct Judged {
     pub(super) findings: Vec<ValidateFinding>,
     pub(super) counts: ValidateCounts,
     pub(super) unreadable: Vec<String>,
+    /// What the networks need in `allowed`.
+    pub(super) needs: Vec<Need>,
 }
 
 /// The findings so far, while files are read.
@@ -163,7 +166,7 @@ impl Judgement {
     /// column.
     fn judged_network(
         &mut self,
-        JudgedNetwork { issues, uses, is_of_another }: JudgedNetwork,
+        JudgedNetwork { issues, uses, needs, is_of_another }: JudgedNetwork,
         found: impl Fn(&str, Option<(usize, usize)>) -> FoundAt,
     ) {
         let counts = &mut self.judged.counts;
@@ -171,6 +174,7 @@ impl Judgement {
         for issue in issues {
             self.find(found(&issue.key, issue.at), issue);
         }
+        self.judged.needs.extend(needs);
         for one in uses {
             let at = found(&one.key, None);
             self.uses.push((one, at));

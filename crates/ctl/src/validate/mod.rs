@@ -16,9 +16,9 @@ use clap::{Args, ValueEnum};
 
 use super::input::read_text;
 use super::{CliError, Terminal};
-use judge::Judgement;
-use metes_config::Source;
+use judge::{Judged, Judgement};
 use metes_config::validate::Severity;
+use metes_config::{HostFile, Source, allowed};
 use metes_core::limits;
 use metes_node::setup;
 
@@ -38,6 +38,9 @@ pub(super) struct ValidateArgs {
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = ValidateFormat::Table)]
     format: ValidateFormat,
+    /// Print "allowed" of a host file that lets these definitions work, and no others
+    #[arg(long, conflicts_with = "format")]
+    print_allowed: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,12 +53,18 @@ pub(super) enum ValidateFormat {
     Sarif,
 }
 
+/// A host file that refuses no definition: it is judged before there is a decision about it.
+const UNDECIDED: &[u8] = br#"{"cluster": "any", "allowed": "any"}"#;
+
 /// Judges the files; `host_file` is that of the nodes.
 pub(super) fn validate(
     host_file: Option<&Path>,
     args: &ValidateArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
+    if args.print_allowed {
+        return print_allowed(args, terminal);
+    }
     let named = host_file.map(|path| path.to_string_lossy());
     let source = match setup::host_file(named.as_deref(), None) {
         // The nodes have one, wherever this is run.
@@ -65,14 +74,7 @@ pub(super) fn validate(
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
-    let mut judgement = Judgement::new(source);
-    for path in &args.files {
-        match read_text(path, limits::VALIDATED_BYTES) {
-            Ok((name, text)) => judgement.file(&name, &text),
-            Err(e) => judgement.unreadable(e.to_string()),
-        }
-    }
-    let judged = judgement.done();
+    let judged = judged(args, source);
     terminal.answer(&print::printed(&judged, args.format))?;
     judged.unreadable.iter().for_each(|why| terminal.tell(&format!("metes: {why}")));
     terminal.tell(&print::summary(&judged));
@@ -82,4 +84,40 @@ pub(super) fn validate(
         true => ExitCode::FAILURE,
         false => ExitCode::SUCCESS,
     })
+}
+
+fn judged(args: &ValidateArgs, source: Source) -> Judged {
+    let mut judgement = Judgement::new(source);
+    for path in &args.files {
+        match read_text(path, limits::VALIDATED_BYTES) {
+            Ok((name, text)) => judgement.file(&name, &text),
+            Err(e) => judgement.unreadable(e.to_string()),
+        }
+    }
+    judgement.done()
+}
+
+/// Prints `allowed` for the definitions in the files, or nothing, and tells what is wrong with them.
+fn print_allowed(args: &ValidateArgs, terminal: &mut Terminal<'_>) -> Result<ExitCode, CliError> {
+    let host = HostFile::parse(UNDECIDED).map_err(|e| CliError::Refused(e.to_string()))?;
+    let mut judged = judged(args, Source::HostFile(Box::new(host)));
+    judged.findings.retain(|finding| finding.issue.id.severity() != Severity::Note);
+    print::printed(&judged, ValidateFormat::Table).lines().for_each(|line| terminal.tell(line));
+    let has_error = judged.findings.iter().any(|finding| finding.issue.id.severity() == Severity::Error);
+    if judged.needs.is_empty() && judged.unreadable.is_empty() && !has_error {
+        judged.unreadable.push("there is no definition of a network that uses metes".to_owned());
+    }
+    judged.unreadable.iter().for_each(|why| terminal.tell(&format!("metes: {why}")));
+    if !judged.unreadable.is_empty() {
+        return Ok(ExitCode::from(UNREADABLE));
+    }
+    if has_error {
+        return Ok(ExitCode::FAILURE);
+    }
+    let (text, told) = allowed::printed(&judged.needs);
+    // A namespace may be none that Kubernetes can have.
+    HostFile::parse(format!("{{{text}}}").as_bytes()).map_err(|e| CliError::Refused(e.to_string()))?;
+    terminal.answer(&text)?;
+    told.iter().for_each(|line| terminal.tell(&format!("metes: {line}")));
+    Ok(ExitCode::SUCCESS)
 }
