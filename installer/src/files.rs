@@ -12,13 +12,31 @@ const UNFINISHED: &str = ".metes-install-";
 
 /// Replaces `path` by a rename, with `content`: a reader finds the old file or the new one.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
+    replace_if(path, content, mode, |_| Ok(()))
+}
+
+/// The same, if `judge` accepts the new file, which it finds under another name in the same folder.
+pub(crate) fn replace_if<T>(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    judge: impl FnOnce(&Path) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let folder = folder_of(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = folder.join(format!("{UNFINISHED}{name}"));
     remove_if_there(&new)?;
-    let written = write_new(&new, content, mode).and_then(|()| fs::rename(&new, path));
-    written.map_err(Failure::on("write", path))?;
-    sync(folder)
+    write_new(&new, content, mode).map_err(Failure::on("write", path))?;
+    let judged = match judge(&new) {
+        Ok(judged) => judged,
+        Err(refused) => {
+            remove_if_there(&new)?;
+            return Err(refused);
+        }
+    };
+    fs::rename(&new, path).map_err(Failure::on("write", path))?;
+    sync(folder)?;
+    Ok(judged)
 }
 
 /// Creates a file that must not exist. Its content and mode are on disk when this returns.

@@ -5,6 +5,9 @@
 //! folder, which stays for longer than a plugin runs. So a run never reads the certificate of one generation and the
 //! key of another.
 //!
+//! The plugin is tried before it takes the place of the one that is there. The host file goes first, so that both are
+//! asked with the one that they will have, and so that a plugin that is refused keeps no certificate from the node.
+//!
 //! Nothing is written if the plugin's folder is not there, or is not one in which the runtime looks.
 
 use std::fs;
@@ -16,8 +19,10 @@ use serde_json::Value;
 use crate::arguments::InstallArgs;
 use crate::failure::Failure;
 use crate::files;
+use crate::log::say;
 use crate::runtime;
 use crate::template::{Named, Template};
+use crate::trial::Trial;
 
 pub(crate) const PLUGIN: &str = "metes";
 pub(crate) const HOST_FILE: &str = "metes.conf";
@@ -88,25 +93,17 @@ fn node_name(name: &str) -> Result<String, Failure> {
     Err(Failure::new(format!("the node's name {name:?} has characters that metes does not take")))
 }
 
-/// The news of a pass.
-pub(crate) struct Done {
-    /// The changes that were made.
-    pub(crate) changes: Vec<String>,
-    /// The reason why the plugin may be in the wrong folder.
-    pub(crate) doubt: Option<String>,
-}
-
-/// Brings the node into its target state.
-pub(crate) fn pass(arguments: &InstallArgs) -> Result<Done, Failure> {
+/// Brings the node into its target state, and tells each change. Returns the reason why the plugin may be in the wrong
+/// folder.
+pub(crate) fn pass(arguments: &InstallArgs) -> Result<Option<String>, Failure> {
     let wanted = Wanted::read(arguments)?;
     let doubt = runtime::judge(arguments)?;
-    let mut changes = Vec::new();
     fs::create_dir_all(&wanted.host_dir).map_err(Failure::on("make", &wanted.host_dir))?;
     let folder = match wanted.current_folder()? {
         Some(folder) => folder,
         None => {
             let folder = new_folder(&wanted)?;
-            changes.push(format!("new certificates in {}", folder.display()));
+            say(&format!("new certificates in {}", folder.display()));
             folder
         }
     };
@@ -114,15 +111,22 @@ pub(crate) fn pass(arguments: &InstallArgs) -> Result<Done, Failure> {
         let path = wanted.host_file();
         let text = wanted.template.host_file(&wanted.node, &folder);
         files::replace(&path, text.as_bytes(), 0o600)?;
-        changes.push(format!("{} is for node {}", path.display(), wanted.node));
+        say(&format!("{} is for node {}", path.display(), wanted.node));
     }
     if !wanted.is_plugin_current()? {
-        let plugin = fs::read(&wanted.source).map_err(Failure::on("read", &wanted.source))?;
-        files::replace(&wanted.plugin, &plugin, 0o755)?;
-        changes.push(format!("{} is new", wanted.plugin.display()));
+        replace_plugin(&wanted, &arguments.place.bin_dir)?;
     }
     remove_old_folders(&wanted, &folder)?;
-    Ok(Done { changes, doubt })
+    Ok(doubt)
+}
+
+fn replace_plugin(wanted: &Wanted, bin_dir: &Path) -> Result<(), Failure> {
+    let plugin = fs::read(&wanted.source).map_err(Failure::on("read", &wanted.source))?;
+    let trial = Trial { bin_dir, host_file: &wanted.host_file() };
+    let said = files::replace_if(&wanted.plugin, &plugin, 0o755, |new| trial.judge(new, &wanted.plugin))?;
+    let though = said.map_or(String::new(), |said| format!(", though its STATUS {said}"));
+    say(&format!("{} is new{though}", wanted.plugin.display()));
+    Ok(())
 }
 
 /// Fails unless the node is in its target state.

@@ -20,6 +20,7 @@ mod seat;
 mod snapshots;
 mod stop;
 mod template;
+mod trial;
 mod uninstall;
 
 use std::process::ExitCode;
@@ -84,24 +85,20 @@ fn list_snapshots(arguments: &SnapshotsArgs) -> Result<(), Failure> {
 }
 
 fn install_once(arguments: &InstallArgs) -> Result<(), Failure> {
-    let done = install::pass(arguments)?;
-    tell(done.doubt.as_slice());
-    tell(&done.changes);
+    tell(install::pass(arguments)?.as_slice());
     Ok(())
 }
 
 /// The files on the node stay when this process is stopped, at any moment.
 fn install_for_ever(arguments: &InstallArgs) -> ! {
-    let mut doubt = None;
+    let mut told = None;
     loop {
         match install::pass(arguments) {
-            Ok(done) => {
-                // Once, and not with each pass.
-                if done.doubt != doubt {
-                    tell(done.doubt.as_slice());
-                    doubt = done.doubt;
-                }
-                tell(&done.changes);
+            // Once, and not with each pass.
+            Ok(doubt) if doubt == told => {}
+            Ok(doubt) => {
+                tell(doubt.as_slice());
+                told = doubt;
             }
             Err(e) => say(&format!("not installed, what is there stays: {e}")),
         }

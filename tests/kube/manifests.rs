@@ -296,6 +296,49 @@ fn uninstalling_is_refused_while_the_node_holds_an_address() {
     said(&installation.on_node("uninstall"), true);
 }
 
+/// The plugin comes from one image, and then from others. An outage of etcd stops none of them.
+#[test]
+fn a_plugin_takes_the_place_of_another_one_only_if_etcd_serves_it_as_well() {
+    let mut etcd = Etcd::start();
+    let installation = Installation::new(etcd.host_keys("/upgrade/"));
+    let image = |name: &str, end: &[u8]| {
+        let mut program = fs::read(metes()).expect("it can be read");
+        program.extend_from_slice(end);
+        fs::write(installation.path(name), program).expect("a file can be written");
+        installation.path(name)
+    };
+    let [first, second] = [image("first", b"1"), image("second", b"2")];
+    let text = said(&installation.on_node_by("install --once", &first), true);
+    assert!(!text.contains("though"), "{text}");
+    installation.plugin("ADD", "c1").run().ok();
+    let text = said(&installation.on_node_by("install --once", &second), true);
+    assert!(!text.contains("though"), "{text}");
+
+    // A plugin that cannot use the host file, as one of a version before a key of it.
+    let refusing = installation.path("refusing");
+    let script = format!(
+        "#!/bin/sh\ntest $CNI_COMMAND = STATUS && METES_CONF=/nowhere\nexport METES_CONF\nexec '{}'\n",
+        metes().display()
+    );
+    fs::write(&refusing, script).expect("a file can be written");
+    let text = said(&installation.on_node_by("install --once", &refusing), false);
+    assert!(text.contains("is refused") && text.contains("the host file /nowhere"), "{text}");
+    said(&installation.on_node_by("install --check", &refusing), false);
+    said(&installation.on_node_by("install --check", &second), true);
+
+    // In a pod, what the plugin keeps on the node is not mounted.
+    fs::rename(installation.path("state"), installation.path("mounted-elsewhere")).expect("renamed");
+    etcd.kill();
+    let text = said(&installation.on_node_by("install --once", &first), true);
+    assert!(text.contains("though its STATUS") && text.contains("etcd cannot be reached"), "{text}");
+    said(&installation.on_node_by("install --check", &first), true);
+    let _ = fs::remove_dir_all(installation.path("state"));
+    fs::rename(installation.path("mounted-elsewhere"), installation.path("state")).expect("renamed");
+    etcd.restart();
+    installation.plugin("DEL", "c1").run().silent();
+    said(&installation.on_node_by("uninstall", &metes()), true);
+}
+
 /// A pod starts right after the installer was told that the node holds nothing.
 #[test]
 fn an_address_that_is_taken_after_the_question_keeps_the_plugin() {

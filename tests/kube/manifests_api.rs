@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use metes_core::limits;
 use serde_json::{Value, json};
 use support::{KubeApi, Kubectl, Manifests, alone, wait_for};
 use tempfile::TempDir;
@@ -649,6 +650,15 @@ fn assert_constrained_as(constraints: &Value, workload: &Workload) {
         let kind = volume.as_object().into_iter().flatten().map(|(key, _)| key).find(|key| *key != "name");
         assert!(kinds.iter().any(|one| one.as_str() == kind.map(String::as_str)), "{name}: {volume}");
     }
+}
+
+/// A node's installer is ready only if its plugin works, so a bad image stops after one step.
+#[test]
+fn a_new_plugin_reaches_few_nodes_at_a_time() {
+    let spec = &Workload::of("", "DaemonSet", "metes-installer").object["spec"];
+    assert_eq!(spec["updateStrategy"]["rollingUpdate"]["maxUnavailable"], "2%");
+    let wait = spec["minReadySeconds"].as_u64().map(Duration::from_secs);
+    assert!(wait > Some(limits::ADD_DEADLINE), "{wait:?}");
 }
 
 #[test]

@@ -70,9 +70,15 @@ impl Node {
 
     /// A program that runs, and that is not like another one.
     fn new_plugin(&self, text: &str) {
-        let mut program = fs::read("/bin/true").expect("/bin/true is there");
-        program.write_all(text.as_bytes()).expect("memory can be written");
-        fs::write(self.path("plugin"), program).expect("a file can be written");
+        self.plugin_does(&format!("{VERSIONS} # {text}"), "exit 0");
+    }
+
+    /// A program that does this for each verb, in the shell's words.
+    fn plugin_does(&self, version: &str, status: &str) {
+        let verbs = format!("VERSION)\n{version}\n;;\nSTATUS)\n{status}\n;;");
+        let script =
+            format!("#!/bin/sh\nhere={}\ncase $CNI_COMMAND in\n{verbs}\nesac\n", self.path("").display());
+        fs::write(self.path("plugin"), script).expect("a file can be written");
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
@@ -150,6 +156,9 @@ impl Node {
         names
     }
 }
+
+/// What a plugin does for VERSION.
+const VERSIONS: &str = r#"echo '{"cniVersion":"1.1.0","supportedVersions":["1.0.0","1.1.0"]}'"#;
 
 /// Ends what goes on beside a test, also where the test fails.
 struct Over<'a>(&'a AtomicBool);
@@ -259,6 +268,125 @@ fn a_run_never_sees_files_of_two_generations() {
         assert!(reader.join().expect("no run failed") > 10);
     });
     assert_eq!(node.tls_contents(&node.host_file())[2], "tls.key g39");
+}
+
+/// A plugin is refused: the installed one stays, the pod is not ready, and the log says all of `words`.
+#[track_caller]
+fn assert_refused(node: &Node, words: &[&str]) {
+    let installed = || fs::read(node.path("bin/metes")).ok();
+    let before = installed();
+    let text = node.refuses();
+    assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
+    assert_eq!(installed(), before, "{words:?}");
+    assert!(!node.is_ready(), "{words:?}");
+    let left = fs::read_dir(node.path("bin")).expect("it is there").count();
+    assert_eq!(left, usize::from(before.is_some()), "{words:?}");
+}
+
+#[test]
+fn a_plugin_that_does_not_run_on_the_node_takes_no_place() {
+    let node = Node::new();
+    // An ELF file says at its 19th byte for which machine it is.
+    let mut elsewhere = fs::read("/bin/true").expect("/bin/true is there");
+    elsewhere[18..20].copy_from_slice(&[0xff, 0x7f]);
+    let programs: [(&dyn Fn(), &[&str]); 6] = [
+        (&|| fs::write(node.path("plugin"), &elsewhere).expect("written"), &["another architecture"]),
+        (&|| fs::write(node.path("plugin"), "garbage").expect("written"), &["another architecture"]),
+        (&|| fs::write(node.path("plugin"), "#!/nowhere/loader\n").expect("written"), &["a loader"]),
+        (&|| node.plugin_does("echo no memory >&2; exit 3", "exit 0"), &["exit status: 3", "no memory"]),
+        (&|| node.plugin_does("echo hello", "exit 0"), &["lists no versions", "hello"]),
+        (&|| node.plugin_does(r#"echo '{"supportedVersions":[]}'"#, "exit 0"), &["lists no versions"]),
+    ];
+    for present in ["none", "one that runs"] {
+        for (program, words) in &programs {
+            program();
+            assert_refused(&node, &[&["does not run here"], *words].concat());
+        }
+        node.new_plugin(present);
+        node.install();
+        assert!(node.is_ready());
+    }
+    // Certificates are renewed all the same.
+    programs[0].0();
+    node.secret("two");
+    assert_refused(&node, &["does not run here", "new certificates in"]);
+    assert_eq!(node.tls_contents(&node.host_file())[0], "ca.crt two");
+}
+
+/// What the shell does for a STATUS that fails as metes' does.
+const FAILS: &str = r#"echo '{"code":50,"msg":"no such key","details":"name it"}'; exit 1"#;
+
+#[test]
+fn a_plugin_whose_status_fails_takes_the_place_of_none_whose_status_succeeds() {
+    let succeeds = "exit 0";
+    // The first STATUS fails and the next one does not, or the reverse: an outage ends, or begins.
+    let at_first = format!("test -e $here/asked || {{ : >$here/asked; {FAILS}; }}");
+    let later = format!("test ! -e $here/asked && : >$here/asked || {{ {FAILS}; }}");
+    for (old, new, is_refused) in [
+        (succeeds, succeeds, false),
+        (FAILS, succeeds, false),
+        (FAILS, FAILS, false),
+        (succeeds, FAILS, true),
+        (succeeds, &at_first, false),
+        (&at_first, FAILS, false),
+        (&later, FAILS, false),
+    ] {
+        let node = Node::new();
+        node.plugin_does(&format!("{VERSIONS} # old"), old);
+        node.install();
+        let _ = fs::remove_file(node.path("asked"));
+        node.plugin_does(&format!("{VERSIONS} # new"), new);
+        if is_refused {
+            assert_refused(&node, &["its STATUS fails", "no such key; name it", "the image before"]);
+            continue;
+        }
+        let output = node.run(&["install", "--once"]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && node.is_ready(), "{old} {new}: {text}");
+        assert_eq!(text.contains("though its STATUS ends with"), new != succeeds, "{old} {new}: {text}");
+    }
+    // There is none yet.
+    let node = Node::new();
+    node.plugin_does(VERSIONS, FAILS);
+    node.install();
+    assert!(node.is_ready());
+}
+
+#[test]
+fn a_plugin_that_hangs_is_killed_with_all_that_it_has_started() {
+    let node = Node::new();
+    node.plugin_does("/bin/sleep 600 & echo $! >$here/sleeps; wait", "exit 0");
+    assert_refused(&node, &["does not run here", "not ended within 10 s"]);
+    let pid = fs::read_to_string(node.path("sleeps")).expect("it has begun");
+    let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    // Nobody may have waited for it yet.
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+}
+
+#[test]
+fn both_plugins_are_asked_as_the_runtime_asks_with_the_host_file_in_place() {
+    let node = Node::new();
+    let noted = r#"read -r config; echo "$0 $CNI_COMMAND $CNI_PATH $METES_CONF $config" >>$here/asked"#;
+    node.plugin_does(VERSIONS, noted);
+    node.install();
+    fs::remove_file(node.path("asked")).expect("it was asked");
+    node.plugin_does(VERSIONS, &format!("{noted}; {FAILS}"));
+    let mut template = node.usual_template();
+    template["log_level"] = json!("debug");
+    node.template(&template);
+    node.refuses();
+    assert_eq!(node.host_file()["log_level"], "debug", "the new one");
+    let asked = fs::read_to_string(node.path("asked")).expect("they were asked");
+    let places = [".metes-install-metes", "metes", ".metes-install-metes", "metes", ".metes-install-metes"];
+    let lines: Vec<&str> = asked.lines().collect();
+    assert_eq!(lines.len(), places.len(), "{asked}");
+    for (line, place) in lines.iter().zip(places) {
+        let bin = node.path("bin").display().to_string();
+        let start = format!("{bin}/{place} STATUS {bin} {} ", node.path("host/metes.conf").display());
+        let config = line.strip_prefix(&start).unwrap_or_else(|| panic!("{start}: {line}"));
+        let config: Value = serde_json::from_str(config).expect("JSON");
+        assert_eq!((&config["cniVersion"], &config["ipam"]["type"]), (&json!("1.1.0"), &json!("metes")));
+    }
 }
 
 /// The kubelet exchanges a volume's files whenever it wants to, also between two that a pass reads.
