@@ -172,7 +172,7 @@ roll_out() {
     kubectl -n work rollout restart deployment web
     eventually 240 "etcd is of version $2" etcd_is "$2"
     eventually 60 "etcd is ready" kubectl -n metes rollout status statefulset/etcd --timeout=5s
-    eventually 120 "the installer is ready" kubectl -n metes rollout status daemonset/metes-installer --timeout=5s
+    eventually 240 "the installer is ready" kubectl -n metes rollout status daemonset/metes-installer --timeout=5s
 }
 
 # etcd_is MINOR: all members are.
