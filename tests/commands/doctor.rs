@@ -446,6 +446,7 @@ fn an_etcd_that_lets_anybody_in_is_told_where_it_is_reached_over_a_network() {
     assert!(check.succeeded() && check.stderr.contains("etcd asks for no users"), "{check}");
     let check = cluster.node("at-home").cli(["check"]);
     assert!(check.stderr.is_empty(), "{check}");
+    cluster.assert_clean();
     cluster.store().run(async |client| {
         client.user_add("root", "a password", None).await?;
         client.user_grant_role("root", "root").await?;
