@@ -42,6 +42,8 @@ pub(crate) enum Verb {
     Snapshots(SnapshotsArgs),
     /// Restore this member of etcd from a snapshot
     EtcdRestore(EtcdRestoreArgs),
+    /// Do nothing, in a pod in which people run commands
+    Stay,
     /// Copy this program, for a container whose image has no other one
     Copy(CopyArgs),
 }
@@ -261,6 +263,7 @@ mod tests {
             "snapshots --node n --stay",
             "etcd-restore --node-ip 10.0.0.1",
             "copy --out /tools/metes-install",
+            "stay",
         ] {
             assert!(parse(good).is_ok(), "{good}");
         }

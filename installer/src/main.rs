@@ -70,6 +70,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::EtcdDefragment(arguments) => care::defragment(arguments),
         Verb::Snapshots(arguments) => list_snapshots(arguments),
         Verb::EtcdRestore(arguments) => restore::restore(arguments).map(|done| tell(&[done])),
+        Verb::Stay => stop::unless_terminated(std::future::pending::<()>()).map(drop),
         Verb::Copy(arguments) => files::copy_this_program(&arguments.out),
     }
 }

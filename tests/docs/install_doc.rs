@@ -564,7 +564,7 @@ fn decoded(base64: &str) -> String {
 
 fn another_etcd_is_used(_: &Lab, block: &Block) {
     let lab = Lab::empty();
-    for user in ["node", "reconciler"] {
+    for user in ["node", "reconciler", "viewer", "admin"] {
         fs::create_dir(lab.path(user)).expect("a folder can be made");
         for file in ["ca.crt", "tls.crt", "tls.key"] {
             fs::write(lab.path(user).join(file), file).expect("a file can be written");
@@ -573,7 +573,7 @@ fn another_etcd_is_used(_: &Lab, block: &Block) {
     lab.run(block);
     let there = |path: &str| lab.api.find(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/{path}")).is_some();
     assert!(there("daemonsets/metes-installer") && !there("statefulsets/etcd"), "{block:?}");
-    for secret in ["metes-node", "metes-reconciler"] {
+    for secret in ["metes-node", "metes-reconciler", "metes-viewer", "metes-admin"] {
         assert!(lab.certificate(secret, "tls.key").is_some(), "the pods mount it");
     }
     lab.cluster.assert_clean();

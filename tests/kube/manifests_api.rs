@@ -475,7 +475,7 @@ fn passes_end_before_the_next_and_leave_little_behind() {
         assert!(spec["jobTemplate"]["spec"]["activeDeadlineSeconds"].is_u64(), "{}", workload.name());
         let source = workload.source;
         let by_hand = matches!(source, "adopt" | "import-whereabouts")
-            || ["-force", "-dry-run"].iter().any(|end| workload.name().ends_with(end));
+            || ["-admin", "-force", "-dry-run"].iter().any(|end| workload.name().ends_with(end));
         assert_eq!(spec["suspend"] == true, by_hand, "{source}: {}", workload.name());
     }
 }
@@ -987,7 +987,8 @@ fn other_ways_are_applied_too() {
     let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
     let objects = apply_and_delete(&applied.api, &kubectl, "other ways", &other.kustomize(""));
     let of_kind = |kind: &str| -> Vec<&Value> { objects.iter().filter(|one| one["kind"] == kind).collect() };
-    let deployment = of_kind("Deployment")[0];
+    let deployment = of_kind("Deployment").into_iter().find(|one| one["metadata"]["name"] == "metes-reconciler");
+    let deployment = deployment.expect("the reconciler");
     let spec = &deployment["spec"]["template"]["spec"];
     let args = spec["containers"][0]["args"].as_array().expect("it has arguments");
     assert!(args.contains(&json!("--events")), "{args:?}");
@@ -998,7 +999,7 @@ fn other_ways_are_applied_too() {
     assert_eq!((&rollout["maxSurge"], &rollout["maxUnavailable"]), (&json!(0), &json!(1)));
     let cronjobs: BTreeSet<&str> =
         of_kind("CronJob").iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
-    assert_eq!(cronjobs, BTreeSet::from(["metes-reconciler-dry-run", "metes-reconciler-force"]));
+    assert_eq!(cronjobs, BTreeSet::from(["metes-admin", "metes-reconciler-dry-run", "metes-reconciler-force"]));
     assert_eq!(of_kind("Certificate").len(), 8);
     assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
 }

@@ -72,7 +72,7 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
             let settings = settings()?;
             settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
             let give_up = cli.timeout.unwrap_or(limits::UNREACHABLE);
-            let access = setup::access(&settings, Trust::OwnerReads, give_up)?;
+            let access = setup::access(&settings, Trust::of_commands(), give_up)?;
             if matches!(command, Command::Check(_)) && settings.is_over_a_network() {
                 let etcd = metes_etcd::Etcd::new(access.clone());
                 let asked = async { etcd.asks_for_users(Instant::now() + give_up).await };

@@ -102,7 +102,7 @@ impl ServerVersions {
         let mut versions = Self { members: Vec::new(), store: None, unreadable: None };
         for endpoint in &settings.endpoints {
             let alone = Settings { endpoints: vec![endpoint.clone()], ..settings.clone() };
-            let kv = metes_etcd::open(setup::access(&alone, Trust::OwnerReads, limits::UNREACHABLE)?);
+            let kv = metes_etcd::open(setup::access(&alone, Trust::of_commands(), limits::UNREACHABLE)?);
             let session = Session { kv: &kv, keys: &keys, until: Instant::now() + limits::UNREACHABLE };
             let (version, why) = match kv.about(session.until).await {
                 Ok(about) => (Some(about.version), None),

@@ -38,6 +38,13 @@ pub enum Trust {
 }
 
 impl Trust {
+    /// For the key that a person's command uses. Root keeps it to itself. Another user may share it with a group, as a
+    /// container does that does not run as root.
+    #[must_use]
+    pub fn of_commands() -> Self {
+        if rustix::process::geteuid().is_root() { Trust::OwnerReads } else { Trust::GroupReads }
+    }
+
     fn forbidden(self) -> u32 {
         match self {
             Trust::OwnerWrites => 0o022,

@@ -101,5 +101,9 @@ step_pods() {
     count=$(kubectl -n work get pods -o json | jq '[.items[].spec.nodeName] | unique | length')
     [ "$count" -eq ${#NODES[@]} ] || die "the pods are on $count nodes"
     ping_pods
+    if kubectl -n metes exec deploy/metes-viewer -- /metes hold 10.244.0.250 --note "by a viewer"; then
+        die "a viewer may make a hold"
+    fi
+    from_install_doc "kubectl -n metes create job admin --from=cronjob/metes-admin"
     outcome "12 pods on $count nodes have 12 addresses, and each reaches each"
 }

@@ -39,7 +39,7 @@ pub(super) async fn ask(
     most: Duration,
 ) -> (EtcdFacts, Vec<CertificateFacts>) {
     let access = match may_ask {
-        true => setup::access(settings, Trust::OwnerReads, limits::DOCTOR_UNREACHABLE)
+        true => setup::access(settings, Trust::of_commands(), limits::DOCTOR_UNREACHABLE)
             .map_err(|e| Some(obstacle(e))),
         // The host file's line says why.
         false => Err(None),

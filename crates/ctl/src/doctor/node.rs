@@ -95,7 +95,7 @@ pub(super) fn obstacle(e: Error) -> Obstacle {
 
 pub(super) fn named_files(settings: &Settings) -> (Vec<FileFacts>, Vec<CertificateFacts>) {
     let (mut files, mut certificates) = (Vec::new(), Vec::new());
-    for file in setup::named_files(settings, Trust::OwnerReads) {
+    for file in setup::named_files(settings, Trust::of_commands()) {
         let all = file.certificates.as_deref().map(Certificate::all_in).unwrap_or_default();
         // What stands behind a client's certificate is between it and its authority.
         let (of, count) = match file.key {
