@@ -28,8 +28,9 @@ const PAUSE_AT_FIRST: Duration = Duration::from_secs(2);
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(600);
 /// An answer of one member.
 const ANSWER: Duration = Duration::from_secs(10);
-/// A defragmentation, for which the member copies its whole database.
-const COPY: Duration = Duration::from_secs(600);
+/// A defragmentation, for which the member copies its whole database. The liveness probe in manifests/etcd waits
+/// longer.
+const COPY: Duration = Duration::from_secs(300);
 
 /// The member that is looked after.
 pub(crate) struct Member {
@@ -77,6 +78,9 @@ impl Member {
             answers.await.map_err(|why| format!("member {} does not answer: {why}", other.ip()))?;
         }
         let before = within(ANSWER, client.status()).await?;
+        if before.leader() == 0 {
+            return Err("it knows no leader".to_owned());
+        }
         let me = before.header().map_or(0, ResponseHeader::member_id);
         let mut done = Vec::new();
         if before.leader() == me && self.all.len() > 1 {
@@ -139,7 +143,6 @@ async fn stay(arguments: &EtcdCareArgs) {
         knows_users: false,
         defragmented: now(),
         snapshot_from: Instant::now(),
-        defragmentation_from: Instant::now(),
         voice: Voice::default(),
     };
     loop {
@@ -154,11 +157,10 @@ async fn stay(arguments: &EtcdCareArgs) {
 struct Care {
     /// True if etcd has asked for users since this process began. A user that somebody deletes after that stays away.
     knows_users: bool,
-    /// The time of the last defragmentation, or of the beginning of this process.
+    /// The time of the last attempt of a defragmentation, or of the beginning of this process.
     defragmented: i64,
-    /// When the next attempt of each task may be made.
+    /// When the next attempt of a snapshot may be made.
     snapshot_from: Instant,
-    defragmentation_from: Instant,
     voice: Voice,
 }
 
@@ -167,29 +169,27 @@ impl Care {
         let EtcdCareArgs { member, kept } = arguments;
         let member = Member::of(member).map_err(|e| e.to_string())?;
         let mut client = member.connect().await.map_err(|why| format!("waits for etcd: {why}"))?;
-        if !self.knows_users {
-            self.begin(&member, &mut client)
-                .await
-                .map_err(|why| format!("authentication is not on yet: {why}"))?;
-        }
+        // A snapshot needs no majority, and users do.
+        let begun = if self.knows_users { Ok(()) } else { self.begin(&member, &mut client).await };
         if Instant::now() >= self.snapshot_from && is_due(&member, kept)? {
             self.snapshot_from = Instant::now() + PAUSE_AFTER_FAILURE;
             let taken = snapshots::take(&mut client, kept).await;
             say(&taken.map_err(|e| format!("no snapshot: {e}"))?);
         }
-        let due = DEFRAGMENTATION.last(member.place(), now());
-        if Instant::now() >= self.defragmentation_from && self.defragmented < due {
-            self.defragmentation_from = Instant::now() + PAUSE_AFTER_FAILURE;
-            tell(&member.defragment(&mut client).await.map_err(|why| format!("not defragmented: {why}"))?);
+        if self.defragmented < DEFRAGMENTATION.last(member.place(), now()) {
+            // Also if it fails: a second attempt would meet that of another member.
             self.defragmented = now();
+            tell(&member.defragment(&mut client).await.map_err(|why| format!("not defragmented: {why}"))?);
         }
-        Ok(())
+        begun
     }
 
     /// Only where etcd asks for no users: a user that somebody has deleted does not come back.
     async fn begin(&mut self, member: &Member, client: &mut Client) -> Result<(), String> {
-        if !roles::are_asked_for(client).await? {
-            tell(&roles::set(client, &member.prefix).await?);
+        let asked = roles::are_asked_for(client).await;
+        if !asked.map_err(|why| format!("it is not known if etcd asks for users: {why}"))? {
+            let set = roles::set(client, &member.prefix).await;
+            tell(&set.map_err(|why| format!("authentication is not on yet: {why}"))?);
         }
         self.knows_users = true;
         Ok(())
@@ -204,7 +204,7 @@ fn now() -> i64 {
 fn is_due(member: &Member, kept: &KeptArgs) -> Result<bool, String> {
     let due = OffsetDateTime::from_unix_timestamp(SNAPSHOT.last(member.place(), now()));
     let due = due.map_err(|e| format!("the clock of this node is wrong: {e}"))?;
-    let newest = snapshots::newest(&kept.folder).map_err(|e| e.to_string())?;
+    let newest = snapshots::newest(&kept.folder, OffsetDateTime::now_utc()).map_err(|e| e.to_string())?;
     Ok(newest.is_none_or(|newest| newest < snapshots::name(due)))
 }
 

@@ -4,7 +4,7 @@
 //! whose certificates cannot be [kept](Made).
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
@@ -58,13 +58,9 @@ const CLIENT: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ClientAuth
 pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
     let CertificatesArgs { template, namespace, ca, days, keep, out } = arguments;
     let template = Template::read(&template.template)?;
-    let authority = match kept_authority(ca)? {
-        Some(authority) => authority,
-        None => {
-            refuse_to_replace(keep.as_deref())?;
-            new_authority().map_err(said)?
-        }
-    };
+    let kept = kept_authority(ca)?;
+    refuse_to_replace(keep.as_deref(), kept.as_ref(), namespace)?;
+    let authority = kept.map_or_else(new_authority, Ok).map_err(said)?;
     let names = server_names(&template, namespace)?;
     // Peers know each other only by address.
     let peers: Vec<String> = names.iter().filter(|name| name.parse::<IpAddr>().is_ok()).cloned().collect();
@@ -72,7 +68,7 @@ pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
     let webhook = ["svc", "svc.cluster.local"].map(|suffix| format!("metes-webhook.{namespace}.{suffix}"));
     for purpose in purposes(&names, &peers, &webhook) {
         let is_kept = match keep {
-            Some(folder) => purpose.is_good(&folder.join(purpose.secret), &authority, *days)?,
+            Some(folder) => purpose.is_good(&folder.join(purpose.secret), *days)?,
             None => false,
         };
         if !is_kept {
@@ -122,21 +118,26 @@ fn kept_authority(folder: &Path) -> Result<Option<Pair>, Failure> {
     }
 }
 
-/// A new authority beside certificates of an older one would cut off etcd, nodes and pods, each at another moment.
-fn refuse_to_replace(keep: Option<&Path>) -> Result<(), Failure> {
-    let folders = keep.map(files::list).transpose()?.unwrap_or_default();
-    let is_certified = |folder: &&PathBuf| folder.join("ca.crt").exists();
-    let names = folders.iter().filter(is_certified).filter_map(|folder| folder.file_name()?.to_str());
-    let names: Vec<&str> = names.collect();
-    if names.is_empty() {
+/// Another authority beside certificates of an older one would cut off etcd, nodes and pods, each at another moment.
+fn refuse_to_replace(keep: Option<&Path>, authority: Option<&Pair>, namespace: &str) -> Result<(), Failure> {
+    let mut others = Vec::new();
+    for folder in keep.map(files::list).transpose()?.unwrap_or_default() {
+        let is_of = |ca: &Vec<u8>| authority.is_some_and(|kept| ca == kept.certificate.as_bytes());
+        if files::read_if_there(&folder.join("ca.crt"))?.is_some_and(|ca| !is_of(&ca)) {
+            others.extend(folder.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    if others.is_empty() {
         return Ok(());
     }
+    let what =
+        if authority.is_some() { "has another authority than" } else { "is gone, and its authority signed" };
     Err(Failure::new(format!(
-        "refused: the Secret metes-ca is gone, and its authority has signed what is in the Secrets {0}. Restore \
-         metes-ca from a backup of it. To begin with a new authority, and be without etcd for about a minute, delete \
-         those Secrets: kubectl delete secret {1}",
-        names.join(", "),
-        names.join(" ")
+        "refused: the Secret metes-ca {what} what is in the Secrets {}. Restore metes-ca from a backup. To begin with \
+         another authority, delete those Secrets (kubectl -n {namespace} delete secret {}), run this Job again, and \
+         then restart etcd's pods, as docs/install.md says: etcd is away for about a minute",
+        others.join(", "),
+        others.join(" ")
     )))
 }
 
@@ -178,17 +179,16 @@ fn purposes<'a>(names: &'a [String], peers: &'a [String], webhook: &'a [String])
 }
 
 impl Purpose<'_> {
-    /// True if the Secret in this folder has a certificate of this authority for the same names, and half of its days
-    /// are left.
-    fn is_good(&self, folder: &Path, authority: &Pair, days: i64) -> Result<bool, Failure> {
+    /// True if the Secret in this folder has a certificate for the same names, and half of its days are left. It is of
+    /// the authority: another one is refused before.
+    fn is_good(&self, folder: &Path, days: i64) -> Result<bool, Failure> {
         let read = |name: &str| files::read_if_there(&folder.join(name));
-        let (Some(ca), Some(made)) = (read("ca.crt")?, read(MADE)?) else { return Ok(false) };
+        let (Some(_), Some(made)) = (read("ca.crt")?, read(MADE)?) else { return Ok(false) };
         // A file that does not decode was not made like this.
         let Ok(made) = serde_json::from_slice::<Made>(&made) else { return Ok(false) };
         let half: Duration = Duration::days(days) / 2;
         let until = OffsetDateTime::now_utc() + half;
-        let is_of_authority = ca == authority.certificate.as_bytes();
-        Ok(is_of_authority && made.names == self.names && made.not_after >= until.unix_timestamp())
+        Ok(made.names == self.names && made.not_after >= until.unix_timestamp())
     }
 }
 

@@ -64,9 +64,10 @@ async fn receive(client: &mut Client, new: &Path) -> Result<u64, Failure> {
     Ok(size)
 }
 
-/// The name of the newest snapshot.
-pub(crate) fn newest(folder: &Path) -> Result<Option<String>, Failure> {
-    Ok(snapshots(folder)?.into_iter().next().map(|(name, _)| name))
+/// The name of the newest snapshot. One from the future was taken while the clock was wrong, and does not count.
+pub(crate) fn newest(folder: &Path, now: OffsetDateTime) -> Result<Option<String>, Failure> {
+    let (now, all) = (name(now), snapshots(folder)?);
+    Ok(all.into_iter().map(|(name, _)| name).find(|name| *name <= now))
 }
 
 /// Lists what is there, the newest first.

@@ -727,12 +727,19 @@ fn production_gives_etcd_what_a_million_interfaces_take() {
     let objects = apply_and_delete(&applied.api, &kubectl, "production", &renamed);
     let spec = &objects[0]["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
-    assert_eq!(container["resources"]["requests"], container["resources"]["limits"]);
+    let all =
+        [&spec["initContainers"], &spec["containers"]].into_iter().filter_map(Value::as_array).flatten();
+    for one in all {
+        assert_eq!(one["resources"]["requests"], one["resources"]["limits"], "it is not guaranteed: {one}");
+    }
     assert_eq!(container["resources"]["limits"], json!({"cpu": "2", "memory": "4Gi"}));
     assert_eq!((quota_of(container), memory_of(container)), (3 << 30, 4 << 30));
     let volumes = spec["volumes"].as_array().expect("it has volumes");
     let data = volumes.iter().find(|one| one["name"] == "data").expect("it has data");
     assert_eq!(data["hostPath"]["type"], "Directory");
+    let usual = Workload::of("", "StatefulSet", "etcd");
+    let usual = usual.volumes().iter().find(|one| one["name"] == "data").expect("it has data");
+    assert_eq!(data["hostPath"]["path"], usual["hostPath"]["path"], "a restore knows one folder");
 }
 
 /// Without its ConfigMap the Jobs are as before. With it, they have the file where the documentation says.
@@ -782,7 +789,7 @@ fn keys_of_etcd_are_in_pods_on_its_nodes_alone() {
 #[test]
 fn each_node_of_etcd_keeps_snapshots_and_can_be_restored() {
     let etcd = Workload::of("", "StatefulSet", "etcd");
-    let (data, snapshots) = ("/var/lib/metes-etcd", "/var/lib/metes-etcd-snapshots");
+    let (data, snapshots) = ("/var/lib/metes-etcd/member", "/var/lib/metes-etcd-snapshots");
     assert_eq!(etcd.spec()["nodeSelector"], json!({OF_ETCD: ""}));
     assert_eq!(etcd.host_paths(false), BTreeSet::from([data, snapshots]));
     let care = &etcd.spec()["containers"][1];
@@ -987,7 +994,8 @@ fn other_ways_are_applied_too() {
     let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
     let objects = apply_and_delete(&applied.api, &kubectl, "other ways", &other.kustomize(""));
     let of_kind = |kind: &str| -> Vec<&Value> { objects.iter().filter(|one| one["kind"] == kind).collect() };
-    let deployment = of_kind("Deployment").into_iter().find(|one| one["metadata"]["name"] == "metes-reconciler");
+    let deployment =
+        of_kind("Deployment").into_iter().find(|one| one["metadata"]["name"] == "metes-reconciler");
     let deployment = deployment.expect("the reconciler");
     let spec = &deployment["spec"]["template"]["spec"];
     let args = spec["containers"][0]["args"].as_array().expect("it has arguments");
@@ -999,7 +1007,10 @@ fn other_ways_are_applied_too() {
     assert_eq!((&rollout["maxSurge"], &rollout["maxUnavailable"]), (&json!(0), &json!(1)));
     let cronjobs: BTreeSet<&str> =
         of_kind("CronJob").iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
-    assert_eq!(cronjobs, BTreeSet::from(["metes-admin", "metes-reconciler-dry-run", "metes-reconciler-force"]));
+    assert_eq!(
+        cronjobs,
+        BTreeSet::from(["metes-admin", "metes-reconciler-dry-run", "metes-reconciler-force"])
+    );
     assert_eq!(of_kind("Certificate").len(), 8);
     assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
 }

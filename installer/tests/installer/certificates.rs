@@ -218,14 +218,20 @@ fn an_authority_that_is_gone_is_not_replaced_in_silence() {
     for name in ["metes-node", "metes-etcd-server"] {
         fs::rename(folder.join(name), made.join(name)).expect("it is there");
     }
-    let output = certificates(folder, &["--keep", "made"]).output().expect("metes-install runs");
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && !out.exists(), "{text}");
-    for words in
-        ["metes-ca is gone", "Restore metes-ca", "kubectl delete secret metes-etcd-server metes-node"]
-    {
-        assert!(text.contains(words), "{text}");
-    }
+    let refused = |words: &[&str]| {
+        let output = certificates(folder, &["--keep", "made"]).output().expect("metes-install runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && !out.exists(), "{text}");
+        assert!(words.iter().all(|words| text.contains(words)), "{text}");
+    };
+    let delete = "kubectl -n metes delete secret metes-etcd-server metes-node";
+    refused(&["metes-ca is gone", "Restore metes-ca", delete]);
+    // Somebody has put another one there.
+    let other = tempfile::tempdir().expect("a folder can be made");
+    make(other.path());
+    fs::rename(other.path().join("metes-ca"), folder.join("metes-ca")).expect("it is there");
+    refused(&["metes-ca has another authority", "Restore metes-ca", delete]);
+    fs::remove_dir_all(folder.join("metes-ca")).expect("it is there");
     for name in ["metes-node", "metes-etcd-server"] {
         fs::remove_dir_all(made.join(name)).expect("it is there");
     }

@@ -38,7 +38,7 @@ pub(super) struct ValidateArgs {
     /// How to print
     #[arg(short = 'o', long = "output", value_enum, default_value_t = ValidateFormat::Table)]
     format: ValidateFormat,
-    /// Print "allowed" of a host file that lets these definitions work, and no others
+    /// Print "allowed" of a host file that lets these definitions work
     #[arg(long, conflicts_with = "format")]
     print_allowed: bool,
 }
