@@ -121,7 +121,8 @@ fn kept_authority(folder: &Path) -> Result<Option<Pair>, Failure> {
 /// Another authority beside certificates of an older one would cut off etcd, nodes and pods, each at another moment.
 fn refuse_to_replace(keep: Option<&Path>, authority: Option<&Pair>, namespace: &str) -> Result<(), Failure> {
     let mut others = Vec::new();
-    for folder in keep.map(files::list).transpose()?.unwrap_or_default() {
+    let folders = keep.map(files::list).transpose()?.unwrap_or_default();
+    for folder in folders.into_iter().filter(|path| path.is_dir()) {
         let is_of = |ca: &Vec<u8>| authority.is_some_and(|kept| ca == kept.certificate.as_bytes());
         if files::read_if_there(&folder.join("ca.crt"))?.is_some_and(|ca| !is_of(&ca)) {
             others.extend(folder.file_name().map(|name| name.to_string_lossy().into_owned()));

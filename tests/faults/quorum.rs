@@ -601,9 +601,9 @@ fn roles_that_change_under_load_fail_nobody_who_is_allowed() {
     let all = || Permission::new(PermissionType::Readwrite, cluster.prefix()).with_prefix();
     let nameless = || Some(UserAddOptions::new().with_no_pwd());
     root.run(async |client| {
-        client.role_add("metes").await?;
-        client.role_grant_permission("metes", all()).await?;
-        for (user, role) in [("root", Some("root")), ("metes", Some("metes")), ("other", None)] {
+        client.role_add("metes-node").await?;
+        client.role_grant_permission("metes-node", all()).await?;
+        for (user, role) in [("root", Some("root")), ("metes-node", Some("metes-node")), ("other", None)] {
             client.user_add(user, "", nameless()).await?;
             if let Some(role) = role {
                 client.user_grant_role(user, role).await?;
@@ -625,8 +625,8 @@ fn roles_that_change_under_load_fail_nobody_who_is_allowed() {
             root.run(async |client| {
                 client.role_add(role.as_str()).await?;
                 client.role_grant_permission(role.as_str(), all()).await?;
-                client.user_grant_role("metes", &role).await?;
-                client.user_revoke_role("metes", &role).await?;
+                client.user_grant_role("metes-node", &role).await?;
+                client.user_revoke_role("metes-node", &role).await?;
                 client.role_delete(&role).await
             });
             other.add("denied").config(&config).run().error(104);
@@ -635,11 +635,11 @@ fn roles_that_change_under_load_fail_nobody_who_is_allowed() {
     outcomes.iter().for_each(|(_, outcome)| _ = outcome.address());
     assert_held_as_told(&node, &outcomes);
 
-    root.run(async |client| client.user_revoke_role("metes", "metes").await);
+    root.run(async |client| client.user_revoke_role("metes-node", "metes-node").await);
     node.add("late").config(&config).run().error(104);
-    root.run(async |client| client.user_grant_role("metes", "metes").await);
+    root.run(async |client| client.user_grant_role("metes-node", "metes-node").await);
     node.add("late").config(&config).run().address();
-    root.run(async |client| client.user_grant_role("other", "metes").await);
+    root.run(async |client| client.user_grant_role("other", "metes-node").await);
     other.add("welcome").config(&config).run().address();
     root.run(async |client| client.auth_disable().await);
     cluster.assert_clean();

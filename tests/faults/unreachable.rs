@@ -298,14 +298,14 @@ fn a_user_by_certificate_is_named_by_its_common_name() {
         client.role_add("elsewhere").await?;
         let there = Permission::new(PermissionType::Readwrite, "/elsewhere/").with_prefix();
         client.role_grant_permission("elsewhere", there).await?;
-        for (user, role) in [("root", "root"), ("metes", "elsewhere")] {
+        for (user, role) in [("root", "root"), ("metes-node", "elsewhere")] {
             client.user_add(user, "", nameless()).await?;
             client.user_grant_role(user, role).await?;
         }
         client.auth_enable().await
     });
     let node = cluster.node("a");
-    let words = ["user metes (the common name", cluster.prefix()];
+    let words = ["user metes-node (the common name", cluster.prefix()];
     let add = judge("ADD", &node.add("c").config(&range()).run(), 104, &words, &["grant-permission"]);
     let list = node.cli(["list"]);
     let says = |words: &[&str]| words.iter().all(|word| list.stderr.contains(word));
