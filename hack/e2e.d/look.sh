@@ -6,6 +6,17 @@ LEAKED= # what nobody gives back any more: lines like those of held
 # metes ARGUMENT...: on a node that is on.
 metes() { on "$(a_node)" "$CNI_BIN"/metes "$@"; }
 
+# operator ARGUMENT...: a command that nodes have no right to, in a pod of its own, as docs/install.md has it.
+operator() {
+    local job=operator-$RANDOM
+    {
+        kubectl -n metes create job "$job" --from=cronjob/metes-admin
+        kubectl -n metes wait --for=jsonpath='{.status.ready}'=1 "job/$job" --timeout=60s
+    } </dev/null >>"$LOG/kubectl" 2>&1 || die "no pod for an operator: $(tail -n 3 "$LOG/kubectl")"
+    kubectl -n metes exec -i "job/$job" -- /metes "$@" || die "the operator's command failed: metes $*"
+    kubectl -n metes delete job "$job" --wait=false >>"$LOG/kubectl"
+}
+
 # held, alive: print lines of "ADDRESS NAMESPACE/NAME UID": what metes holds for pods in the default network, and which
 # pods Kubernetes runs there.
 held() { records | jq -r 'select(.network == "default") | "\(.address) \(.pod.namespace)/\(.pod.name) \(.pod.uid)"'; }

@@ -54,17 +54,17 @@ step_scale() {
 # The first range has too few addresses for all pods. They start when the pool has both. Then the first one is drained.
 step_pool() {
     local network=$CNI_CONF/10-default.conflist drain names
-    metes pool from-nad "$network" --name pods | metes pool apply --yes -f -
+    metes pool from-nad "$network" --name pods | operator pool apply --yes -f -
     metes pool from-nad "$network" --name pods --nad >"$WORK/network"
     each write_network "$network"
-    pool_of "$FIRST_RANGE" | metes pool apply --yes -f -
+    pool_of "$FIRST_RANGE" | operator pool apply --yes -f -
     expect_agreement 12
     kubectl -n work scale deployment web --replicas=60
     eventually 60 "pods wait for addresses" pods_wait
-    pool_of "$FIRST_RANGE" "$SECOND_RANGE" | metes pool apply --yes -f -
+    pool_of "$FIRST_RANGE" "$SECOND_RANGE" | operator pool apply --yes -f -
     WAIT=180 expect_agreement 60
     metes pool status
-    on alpha timeout 120 "$CNI_BIN"/metes pool drain pods --range "$FIRST_RANGE" --yes --wait >"$LOG/drain" 2>&1 &
+    operator pool drain pods --range "$FIRST_RANGE" --yes --wait </dev/null >"$LOG/drain" 2>&1 &
     drain=$!
     eventually 30 "the first range drains" grep -q '^held in' "$LOG/drain"
     readarray -t names < <(in_first_range | cut -d ' ' -f 2)
@@ -73,7 +73,7 @@ step_pool() {
     tail -n 2 "$LOG/drain"
     expect_agreement 60
     [ -z "$(in_first_range)" ] || die "pods have addresses of the range that was drained: $(in_first_range)"
-    metes pool close pods --range "$FIRST_RANGE" --yes
+    operator pool close pods --range "$FIRST_RANGE" --yes
     kubectl -n work scale deployment web --replicas=12
     expect_agreement 12
     ping_pods

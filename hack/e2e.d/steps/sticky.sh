@@ -42,7 +42,7 @@ end_databases() {
     kubectl -n work delete statefulset db
     eventually 90 "no database is left" no_databases
     mapfile -t kept < <(cut -d ' ' -f 2 <<<"$DATABASES")
-    metes hold --remove "${kept[@]}" --network storage
+    operator hold --remove "${kept[@]}" --network storage
     each change_storage "s/$STICKY/\"range\"/"
     eventually 60 "the second network is empty" storage_held 0
 }
