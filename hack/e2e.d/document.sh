@@ -19,12 +19,12 @@ commands_of() {
         !/\\$/ { command = 0 }' docs/install.md
 }
 
-# from_install_doc COMMAND: runs this block. What is installed here is a kustomization around manifests/, as that page
-# advises.
-from_install_doc() {
+# run_block COMMAND: runs this block. What is installed here is a kustomization around manifests/, as that page
+# advises: hack/e2e makes the copy.
+run_block() {
     local commands
     commands=$(commands_of "$1" | sed 's|-k manifests$|-k hack/e2e.d/cluster|')
     [ -n "$commands" ] || die "docs/install.md has no block that begins with: $1"
-    timeout 600 bash -euxo pipefail -c "$commands" </dev/null ||
+    (cd "$WORK/copy" && timeout 600 bash -euxo pipefail -c "$commands") </dev/null ||
         die "a command of docs/install.md fails or takes longer than 10 minutes: see above, below $1"
 }

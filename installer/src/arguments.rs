@@ -26,7 +26,7 @@ pub(crate) enum Verb {
     Install(InstallArgs),
     /// Remove metes from this node, unless something on it holds an address
     Uninstall(UninstallArgs),
-    /// Make etcd's certificates, as Secrets for kubectl
+    /// Make the certificates of etcd and its clients, as Secrets
     Certificates(CertificatesArgs),
     /// Find out how this member of etcd begins, and run it
     Etcd(EtcdArgs),
@@ -126,12 +126,8 @@ pub(crate) struct UninstallArgs {
 pub(crate) struct CertificatesArgs {
     #[command(flatten)]
     pub(crate) template: TemplateArgs,
-    /// The namespace of the Secrets and of etcd's Service
-    #[arg(long, value_name = "NAME", env = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) namespace: String,
-    /// tls.crt and tls.key of an authority that is there already
-    #[arg(long, value_name = "FOLDER", default_value = "/etc/metes/ca")]
-    pub(crate) ca: PathBuf,
+    #[command(flatten)]
+    pub(crate) namespaces: NamespacesArgs,
     /// How many days certificates are valid, but for the authority's
     #[arg(
         long,
@@ -140,13 +136,32 @@ pub(crate) struct CertificatesArgs {
         value_parser = clap::value_parser!(i64).range(1..=AUTHORITY_DAYS)
     )]
     pub(crate) days: i64,
-    /// Keep the certificates whose Secrets are mounted here, each in a folder of its name, while they are as they
-    /// should be and half of their time is left
-    #[arg(long, value_name = "FOLDER")]
-    pub(crate) keep: Option<PathBuf>,
-    /// What to write
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: PathBuf,
+    /// Make all anew with the authority that is there, and not only those that have less than half of their time left
+    #[arg(long)]
+    pub(crate) renew: bool,
+    /// Write all Secrets, made anew, to this file, and ask no API server
+    #[arg(long, value_name = "FILE", conflicts_with = "renew")]
+    pub(crate) out: Option<PathBuf>,
+    /// For --out: tls.crt and tls.key of an authority that is there already
+    #[arg(long, value_name = "FOLDER", requires = "out")]
+    pub(crate) ca: Option<PathBuf>,
+}
+
+/// Each Secret is where the pods are that mount it.
+#[derive(Debug, Args)]
+pub(crate) struct NamespacesArgs {
+    /// The namespace of etcd and of what has its keys: the authority's Secret and those of etcd and the nodes
+    #[arg(long, value_name = "NAME", env = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) namespace: String,
+    /// The namespace of all other pods, with their Secrets
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "PODS_NAMESPACE",
+        default_value = "metes",
+        value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub(crate) pods_namespace: String,
 }
 
 /// One member of etcd.
@@ -254,8 +269,9 @@ mod tests {
         for good in [
             "install --node n --runtime-config /etc/crio/crio.conf --runtime-dir /r --node-bin-dir /b",
             "uninstall --wait",
-            "certificates --namespace metes --out x --days 3650",
-            "certificates --namespace metes --out x --keep /etc/metes/made",
+            "certificates --namespace metes-system --days 3650",
+            "certificates --namespace metes-system --pods-namespace metes --renew",
+            "certificates --namespace metes-system --out x --ca y",
             "etcd --node-ip fd00::1 --out x --quota-bytes 1610612736 --etcd /y",
             "etcd-care --node-ip fd00::1 --keep 1 --folder /x",
             "etcd-roles --node-ip 10.0.0.1",
@@ -278,9 +294,11 @@ mod tests {
             "-x",
             "uninstall --once",
             "uninstall --wait=1",
-            "certificates --namespace metes",
-            "certificates --namespace metes --out x --days 3651",
-            "certificates --namespace metes --out x --days 0",
+            "certificates",
+            "certificates --namespace metes-system --days 3651",
+            "certificates --namespace metes-system --days 0",
+            "certificates --namespace metes-system --out x --renew",
+            "certificates --namespace metes-system --ca y",
             "etcd --node-ip node --out x",
             "etcd-care --node-ip 10.0.0.1 --keep 0",
             "snapshots --node n --keep 1",

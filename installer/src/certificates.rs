@@ -1,26 +1,31 @@
 //! The certificates of etcd and of its clients: a certificate authority (CA), and one certificate for each use.
 //!
-//! The CA is made once and kept in its own Secret. A run certifies new keys with it, for all purposes or for those
-//! whose certificates cannot be [kept](Made).
+//! The CA is made once, and kept in its own Secret, which no run changes. A run certifies new keys with it, for the
+//! uses whose certificates cannot be [kept](Purpose::is_good), or for all of them.
 
 use std::net::IpAddr;
 use std::path::Path;
 
+use k8s_openapi::api::core::v1::Secret;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use time::{Duration, OffsetDateTime};
 
-use crate::arguments::{AUTHORITY_DAYS, CertificatesArgs};
+use crate::arguments::{AUTHORITY_DAYS, CertificatesArgs, NamespacesArgs};
 use crate::failure::Failure;
 use crate::files;
-use crate::kubernetes::{list, tls_secret};
+use crate::kubernetes::{Kubernetes, file, tls_secret};
+use crate::log::say;
+use crate::stop::unless_terminated;
 use crate::template::Template;
 
 const AUTHORITY: &str = "metes authority";
+/// The authority's Secret.
+const AUTHORITY_SECRET: &str = "metes-ca";
 /// A certificate is valid from this long before now, because the clocks of nodes differ.
 const EARLIER: Duration = Duration::hours(1);
 
@@ -44,6 +49,7 @@ struct Made {
 
 /// A certificate to make, and its use.
 struct Purpose<'a> {
+    namespace: &'a str,
     /// The name of its Secret, and its common name: the client's user in etcd.
     secret: &'static str,
     names: &'a [String],
@@ -56,28 +62,62 @@ const SERVER: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ServerAuth
 const CLIENT: &[ExtendedKeyUsagePurpose] = &[ExtendedKeyUsagePurpose::ClientAuth];
 
 pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
-    let CertificatesArgs { template, namespace, ca, days, keep, out } = arguments;
+    let CertificatesArgs { template, namespaces, .. } = arguments;
     let template = Template::read(&template.template)?;
-    let kept = kept_authority(ca)?;
-    refuse_to_replace(keep.as_deref(), kept.as_ref(), namespace)?;
-    let authority = kept.map_or_else(new_authority, Ok).map_err(said)?;
-    let names = server_names(&template, namespace)?;
+    let names = server_names(&template, &namespaces.namespace)?;
     // Peers know each other only by address.
     let peers: Vec<String> = names.iter().filter(|name| name.parse::<IpAddr>().is_ok()).cloned().collect();
-    let mut needed = Vec::new();
-    let webhook = ["svc", "svc.cluster.local"].map(|suffix| format!("metes-webhook.{namespace}.{suffix}"));
-    for purpose in purposes(&names, &peers, &webhook) {
-        let is_kept = match keep {
-            Some(folder) => purpose.is_good(&folder.join(purpose.secret), *days)?,
-            None => false,
-        };
-        if !is_kept {
-            needed.push(purpose);
-        }
+    let webhook = ["svc", "svc.cluster.local"]
+        .map(|suffix| format!("metes-webhook.{}.{suffix}", namespaces.pods_namespace));
+    let purposes = purposes(namespaces, &names, &peers, &webhook);
+    match &arguments.out {
+        Some(out) => write(arguments, &purposes, out),
+        None => unless_terminated(store(arguments, &purposes))?
+            .unwrap_or_else(|| Err(Failure::new("stopped before its end"))),
     }
-    let items = secrets(&authority, namespace, &needed, *days).map_err(said)?;
-    let text = list(&items).to_string();
-    files::replace(out, text.as_bytes(), 0o600)
+}
+
+/// All Secrets as one file, which kubectl takes.
+fn write(arguments: &CertificatesArgs, purposes: &[Purpose<'_>], out: &Path) -> Result<(), Failure> {
+    let kept = arguments.ca.as_deref().map(authority_in_folder).transpose()?.flatten();
+    let authority = kept.map_or_else(new_authority, Ok).map_err(said)?;
+    let mut items = vec![authority.secret(&arguments.namespaces)];
+    for purpose in purposes {
+        items.push(purpose.secret(&authority, arguments.days).map_err(said)?);
+    }
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    files::replace(out, list.to_string().as_bytes(), 0o600)
+}
+
+/// Writes what is missing or old to the API server.
+async fn store(arguments: &CertificatesArgs, purposes: &[Purpose<'_>]) -> Result<(), Failure> {
+    let CertificatesArgs { namespaces, days, renew, .. } = arguments;
+    let api = Kubernetes::new().await?;
+    let authority = api.find(&namespaces.namespace, AUTHORITY_SECRET).await?;
+    let authority = authority.map(|secret| authority_in(&secret)).transpose()?;
+    let mut found = Vec::new();
+    for purpose in purposes {
+        found.push((purpose, api.find(purpose.namespace, purpose.secret).await?));
+    }
+    refuse_to_replace(authority.as_ref(), &found)?;
+    let authority = match authority {
+        Some(authority) => authority,
+        None => {
+            let authority = new_authority().map_err(said)?;
+            // If another run has made one meanwhile, this one fails here, and has written nothing.
+            api.create(&authority.secret(namespaces)).await?;
+            say("made another certificate authority");
+            authority
+        }
+    };
+    for (purpose, found) in found {
+        let is_kept = !renew && found.is_some_and(|secret| purpose.is_good(&secret, *days));
+        if !is_kept {
+            api.apply(&purpose.secret(&authority, *days).map_err(said)?).await?;
+        }
+        say(&format!("{} {}/{}", if is_kept { "kept" } else { "made" }, purpose.namespace, purpose.secret));
+    }
+    Ok(())
 }
 
 fn said(error: rcgen::Error) -> Failure {
@@ -104,7 +144,19 @@ fn server_names(template: &Template, namespace: &str) -> Result<Vec<String>, Fai
     Ok(names)
 }
 
-fn kept_authority(folder: &Path) -> Result<Option<Pair>, Failure> {
+/// The authority in a Secret's files.
+fn authority_in(secret: &Secret) -> Result<Pair, Failure> {
+    let text = |name| file(secret, name).and_then(|content| String::from_utf8(content.to_vec()).ok());
+    match (text("tls.crt"), text("tls.key")) {
+        (Some(certificate), Some(key)) => Ok(Pair { certificate, key }),
+        _ => Err(Failure::new(format!(
+            "refused: the Secret {AUTHORITY_SECRET} has no tls.crt and tls.key in PEM. Restore it from a backup"
+        ))),
+    }
+}
+
+/// The authority in this folder, if there is one.
+fn authority_in_folder(folder: &Path) -> Result<Option<Pair>, Failure> {
     let read = |name: &str| files::read_if_there(&folder.join(name));
     let text = |bytes| {
         String::from_utf8(bytes).map_err(|_| Failure::new(format!("{} holds no PEM", folder.display())))
@@ -119,26 +171,32 @@ fn kept_authority(folder: &Path) -> Result<Option<Pair>, Failure> {
 }
 
 /// Another authority beside certificates of an older one would cut off etcd, nodes and pods, each at another moment.
-fn refuse_to_replace(keep: Option<&Path>, authority: Option<&Pair>, namespace: &str) -> Result<(), Failure> {
-    let mut others = Vec::new();
-    let folders = keep.map(files::list).transpose()?.unwrap_or_default();
-    for folder in folders.into_iter().filter(|path| path.is_dir()) {
-        let is_of = |ca: &Vec<u8>| authority.is_some_and(|kept| ca == kept.certificate.as_bytes());
-        if files::read_if_there(&folder.join("ca.crt"))?.is_some_and(|ca| !is_of(&ca)) {
-            others.extend(folder.file_name().map(|name| name.to_string_lossy().into_owned()));
-        }
-    }
+fn refuse_to_replace(
+    authority: Option<&Pair>,
+    found: &[(&Purpose<'_>, Option<Secret>)],
+) -> Result<(), Failure> {
+    let is_of_another = |secret: &Secret| {
+        let of = file(secret, "ca.crt");
+        of.is_some_and(|of| authority.is_none_or(|authority| authority.certificate.as_bytes() != of))
+    };
+    let others = found.iter().filter(|(_, secret)| secret.as_ref().is_some_and(is_of_another));
+    let others: Vec<&Purpose<'_>> = others.map(|(purpose, _)| *purpose).collect();
     if others.is_empty() {
         return Ok(());
     }
     let what =
         if authority.is_some() { "has another authority than" } else { "is gone, and its authority signed" };
+    let deletes: String = others
+        .chunk_by(|one, next| one.namespace == next.namespace)
+        .map(|chunk| {
+            let names: Vec<&str> = chunk.iter().map(|purpose| purpose.secret).collect();
+            format!("\n  kubectl -n {} delete secret {}", chunk[0].namespace, names.join(" "))
+        })
+        .collect();
     Err(Failure::new(format!(
-        "refused: the Secret metes-ca {what} what is in the Secrets {}. Restore metes-ca from a backup. To begin with \
-         another authority, delete those Secrets (kubectl -n {namespace} delete secret {}), run this Job again, and \
-         then restart etcd's pods, as docs/install.md says: etcd is away for about a minute",
-        others.join(", "),
-        others.join(" ")
+        "refused: the Secret {AUTHORITY_SECRET} {what} what is in other Secrets. Restore it from a backup. To begin \
+         with another authority, delete those Secrets, run this Job again, and then restart etcd's pods, as \
+         docs/install.md says: etcd is away for about a minute{deletes}"
     )))
 }
 
@@ -165,72 +223,63 @@ fn params(common_name: &str, names: &[String], days: i64) -> Result<CertificateP
     Ok(params)
 }
 
-fn purposes<'a>(names: &'a [String], peers: &'a [String], webhook: &'a [String]) -> [Purpose<'a>; 7] {
-    let client = |name| Purpose { secret: name, names: &[], usages: CLIENT };
+impl Pair {
+    fn secret(&self, namespaces: &NamespacesArgs) -> Secret {
+        let files = [("tls.crt", &*self.certificate), ("tls.key", &self.key)];
+        tls_secret(&namespaces.namespace, AUTHORITY_SECRET, &files)
+    }
+}
+
+fn purposes<'a>(
+    namespaces: &'a NamespacesArgs,
+    names: &'a [String],
+    peers: &'a [String],
+    webhook: &'a [String],
+) -> [Purpose<'a>; 7] {
+    let NamespacesArgs { namespace, pods_namespace: pods } = namespaces;
+    let client = |namespace, secret| Purpose { namespace, secret, names: &[], usages: CLIENT };
     [
-        Purpose { secret: "metes-etcd-server", names, usages: BOTH },
-        Purpose { secret: "metes-etcd-peer", names: peers, usages: BOTH },
-        client("metes-node"),
-        client("metes-reconciler"),
-        client("metes-viewer"),
-        client("metes-admin"),
+        Purpose { namespace, secret: "metes-etcd-server", names, usages: BOTH },
+        Purpose { namespace, secret: "metes-etcd-peer", names: peers, usages: BOTH },
+        client(namespace, "metes-node"),
+        client(pods, "metes-reconciler"),
+        client(pods, "metes-viewer"),
+        client(pods, "metes-admin"),
         // Not for etcd: the API server asks it about networks.
-        Purpose { secret: "metes-webhook", names: webhook, usages: SERVER },
+        Purpose { namespace: pods, secret: "metes-webhook", names: webhook, usages: SERVER },
     ]
 }
 
 impl Purpose<'_> {
-    /// True if the Secret in this folder has a certificate for the same names, and half of its days are left. It is of
-    /// the authority: another one is refused before.
-    fn is_good(&self, folder: &Path, days: i64) -> Result<bool, Failure> {
-        let read = |name: &str| files::read_if_there(&folder.join(name));
-        let (Some(_), Some(made)) = (read("ca.crt")?, read(MADE)?) else { return Ok(false) };
+    /// True if this Secret has a certificate for the same names, and half of its days are left. It is of the authority:
+    /// another one is refused before.
+    fn is_good(&self, secret: &Secret, days: i64) -> bool {
         // A file that does not decode was not made like this.
-        let Ok(made) = serde_json::from_slice::<Made>(&made) else { return Ok(false) };
+        let made = file(secret, MADE).and_then(|made| serde_json::from_slice::<Made>(made).ok());
         let half: Duration = Duration::days(days) / 2;
-        let until = OffsetDateTime::now_utc() + half;
-        Ok(made.names == self.names && made.not_after >= until.unix_timestamp())
+        let until = (OffsetDateTime::now_utc() + half).unix_timestamp();
+        let made = made.filter(|made| made.names == self.names && made.not_after >= until);
+        made.is_some() && file(secret, "ca.crt").is_some()
     }
-}
 
-/// The Secrets of the authority, which stays as it is if it was there, and of what is made anew.
-fn secrets(
-    authority: &Pair,
-    namespace: &str,
-    purposes: &[Purpose<'_>],
-    days: i64,
-) -> Result<Vec<Value>, rcgen::Error> {
-    // The subject and the key are the CA's, whichever run made its certificate.
-    let issuer = Issuer::new(authority_params()?, KeyPair::from_pem(&authority.key)?);
-    let mut items = vec![tls_secret(
-        namespace,
-        "metes-ca",
-        &[("tls.crt", &authority.certificate), ("tls.key", &authority.key)],
-    )];
-    for purpose in purposes {
-        let (pair, made) = certified(&issuer, purpose, days)?;
+    /// With a new key.
+    fn secret(&self, authority: &Pair, days: i64) -> Result<Secret, rcgen::Error> {
+        // The subject and the key are the CA's, whichever run made its certificate.
+        let issuer = Issuer::new(authority_params()?, KeyPair::from_pem(&authority.key)?);
+        let key = KeyPair::generate()?;
+        let mut params = params(self.secret, self.names, days)?;
+        params.extended_key_usages = self.usages.to_vec();
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let made = Made { names: self.names.to_vec(), not_after: params.not_after.unix_timestamp() };
         let files = [
-            ("ca.crt", &*authority.certificate),
-            ("tls.crt", &pair.certificate),
-            ("tls.key", &pair.key),
-            (MADE, &json!(made).to_string()),
+            ("ca.crt", authority.certificate.clone()),
+            ("tls.crt", params.signed_by(&key, &issuer)?.pem()),
+            ("tls.key", key.serialize_pem()),
+            (MADE, json!(made).to_string()),
         ];
-        items.push(tls_secret(namespace, purpose.secret, &files));
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(name, content)| (*name, content.as_str())).collect();
+        Ok(tls_secret(self.namespace, self.secret, &files))
     }
-    Ok(items)
-}
-
-fn certified(
-    issuer: &Issuer<'_, KeyPair>,
-    purpose: &Purpose<'_>,
-    days: i64,
-) -> Result<(Pair, Made), rcgen::Error> {
-    let key = KeyPair::generate()?;
-    let mut params = params(purpose.secret, purpose.names, days)?;
-    params.extended_key_usages = purpose.usages.to_vec();
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.use_authority_key_identifier_extension = true;
-    let made = Made { names: purpose.names.to_vec(), not_after: params.not_after.unix_timestamp() };
-    let certificate = params.signed_by(&key, issuer)?.pem();
-    Ok((Pair { certificate, key: key.serialize_pem() }, made))
 }

@@ -13,14 +13,16 @@ use std::time::Duration;
 use etcd_client::DeleteOptions;
 use serde_json::{Value, json};
 use support::{
-    Block, Bridge, Cluster, Etcd, KubeApi, Kubectl, Manifests, Netns, Node, Outcome, Run, Shown, metes,
+    Block, Bridge, Cluster, Etcd, KubeApi, Manifests, Netns, Node, Outcome, Run, Shown, metes, metes_install,
     normalized, tool, wait_for,
 };
 use tempfile::TempDir;
 
 const PAGE: &str = "docs/install.md";
 const BLOCK_MAX: Duration = Duration::from_secs(60);
-const NAMESPACE: &str = "metes";
+const NAMESPACES: [&str; 2] = ["metes-system", "metes"];
+/// The pods of etcd.
+const MEMBERS: &str = "/api/v1/namespaces/metes-system/pods";
 /// Stands between the outputs of two commands.
 const BETWEEN: char = '\u{1e}';
 /// As the page shows it.
@@ -38,13 +40,16 @@ type Case = fn(&Lab, &Block);
 /// The blocks that run against a kube-apiserver.
 const IN_A_CLUSTER: [(&str, Case); 7] = [
     ("label=metes.dev.node-restriction.kubernetes.io/etcd", a_kubelet_is_refused),
-    ("kubectl apply -f manifests/base/namespace.yaml", another_etcd_is_used),
+    ("kubectl apply -k manifests/namespaces", another_etcd_is_used),
     ("kubectl apply -f manifests/examples/bridge.yaml", a_pod_gets_a_second_interface),
-    ("kubectl -n metes create job renew --from=cronjob/metes-certificates", certificates_are_renewed),
-    ("kubectl -n metes delete job metes-certificates --ignore-not-found", the_authority_is_replaced),
-    ("kubectl -n metes exec etcd-0 -c etcd -- etcdctl endpoint status --cluster -w table", members_are_asked),
+    ("kubectl -n metes-system create job renew --from=cronjob/metes-certificates", certificates_are_renewed),
+    ("kubectl -n metes-system delete job metes-certificates --ignore-not-found", the_authority_is_replaced),
     (
-        "for n in 0 1 2; do kubectl -n metes exec etcd-$n -c care -- /metes-install etcd-defragment; done",
+        "kubectl -n metes-system exec etcd-0 -c etcd -- etcdctl endpoint status --cluster -w table",
+        members_are_asked,
+    ),
+    (
+        "for n in 0 1 2; do kubectl -n metes-system exec etcd-$n -c care -- /metes-install etcd-defragment; done",
         space_is_gained,
     ),
 ];
@@ -90,13 +95,13 @@ fn blocks() -> BTreeMap<String, Block> {
     blocks
 }
 
-/// The blocks that steps of hack/e2e run: the words of each `from_install_doc "..."`.
+/// The blocks that steps of hack/e2e run: the words of each `run_block "..."`.
 fn by_steps() -> Vec<String> {
     let folder = support::root().join("hack/e2e.d/steps");
     let mut claims = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let text = fs::read_to_string(entry.path()).expect("a script");
-        for rest in text.split("from_install_doc \"").skip(1) {
+        for rest in text.split("run_block \"").skip(1) {
             let line = rest.lines().next().unwrap_or_default();
             let words = line.strip_suffix('"').unwrap_or_else(|| panic!("{line} does not end the line"));
             claims.push(words.replace("\\\"", "\"").replace("\\$", "$"));
@@ -307,7 +312,7 @@ impl Lab {
         let outcome = lab.shell("kubectl apply -k manifests").run();
         assert!(outcome.succeeded(), "{outcome}");
         for name in ["etcd-0", "etcd-1", "etcd-2"] {
-            lab.api.pod(NAMESPACE, name).label("app.kubernetes.io/name", "metes-etcd").create();
+            lab.api.pod("metes-system", name).label("app.kubernetes.io/name", "metes-etcd").create();
         }
         wait_for("the certificates", BLOCK_MAX, || {
             lab.control();
@@ -404,17 +409,16 @@ impl Lab {
 
     /// Brings the work of controllers and kubelets one step forward.
     fn control(&self) {
-        for job in self.items(&format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs")) {
+        for job in
+            NAMESPACES.iter().flat_map(|name| self.items(&format!("/apis/batch/v1/namespaces/{name}/jobs")))
+        {
             if job["status"]["completionTime"].is_null() {
                 self.run_job(&job);
             }
         }
-        for pod in self.items(&format!("/api/v1/namespaces/{NAMESPACE}/pods")) {
+        for pod in self.items(MEMBERS) {
             if !pod["metadata"]["deletionTimestamp"].is_null() {
-                self.api.delete(&format!(
-                    "/api/v1/namespaces/{NAMESPACE}/pods/{}",
-                    text(&pod["metadata"]["name"])
-                ));
+                self.api.delete(&format!("{MEMBERS}/{}", text(&pod["metadata"]["name"])));
             }
         }
         for pod in self.items("/api/v1/namespaces/default/pods") {
@@ -453,43 +457,18 @@ impl Lab {
         assert!(outcome.succeeded(), "{outcome}");
     }
 
-    /// Runs the containers of its pod one after the other, with their mounts.
+    /// Runs the one container of its pod.
     fn run_job(&self, job: &Value) {
-        let spec = &job["spec"]["template"]["spec"];
-        let pod = tempfile::tempdir().expect("a folder can be made");
-        for volume in spec["volumes"].as_array().into_iter().flatten() {
-            self.mount(volume, &pod.path().join(text(&volume["name"])));
-        }
-        for container in
-            [&spec["initContainers"], &spec["containers"]].into_iter().filter_map(Value::as_array).flatten()
-        {
-            let mounts = container["volumeMounts"].as_array().expect("it has mounts");
-            let here = |argument: &Value| {
-                let mut argument = text(argument).to_owned();
-                for mount in mounts {
-                    let folder = pod.path().join(text(&mount["name"]));
-                    argument = argument.replace(text(&mount["mountPath"]), &folder.display().to_string());
-                }
-                argument
-            };
-            let arguments: Vec<String> =
-                container["args"].as_array().into_iter().flatten().map(here).collect();
-            let outcome = match text(&container["name"]) {
-                "make" => {
-                    let metes = pod.path().join("metes");
-                    let installer = std::env::var_os("METES_INSTALL_BIN").map(PathBuf::from);
-                    Run::new(installer.unwrap_or_else(|| support::metes().with_file_name("metes-install")))
-                        .env("NAMESPACE", NAMESPACE)
-                        .arguments(arguments)
-                        .arguments([format!("--template={}", metes.join("metes.conf").display())])
-                        .arguments([format!("--ca={}", metes.join("ca").display())])
-                        .run()
-                }
-                "store" => Kubectl::new(&self.kubeconfig).run(arguments, ""),
-                other => panic!("nobody stands in for the container {other}"),
-            };
-            assert!(outcome.succeeded(), "{}: {outcome}", job["metadata"]["name"]);
-        }
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["name"], "certificates", "nobody stands in for it");
+        let arguments = container["args"].as_array().into_iter().flatten().map(text);
+        let outcome = Run::new(metes_install())
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("NAMESPACE", text(&job["metadata"]["namespace"]))
+            .arguments(arguments)
+            .arguments([format!("--template={}", self.path("manifests/base/metes.conf").display())])
+            .run();
+        assert!(outcome.succeeded(), "{}: {outcome}", job["metadata"]["name"]);
         let now = &job["metadata"]["creationTimestamp"];
         let at = json!({"status": "True", "lastProbeTime": now, "lastTransitionTime": now});
         let is_true = |kind: &str| with_key(&at, "type", kind);
@@ -502,35 +481,10 @@ impl Lab {
         self.api.patch(&path, &status);
     }
 
-    /// The files of a projected volume; any other one is an empty folder.
-    fn mount(&self, volume: &Value, folder: &Path) {
-        fs::create_dir_all(folder).expect("a folder can be made");
-        for source in volume["projected"]["sources"].as_array().into_iter().flatten() {
-            let (kind, source) = match &source["secret"] {
-                Value::Null => ("configmaps", &source["configMap"]),
-                secret => ("secrets", secret),
-            };
-            let name = text(&source["name"]);
-            let Some(object) = self.api.find(&format!("/api/v1/namespaces/{NAMESPACE}/{kind}/{name}")) else {
-                assert_eq!(source["optional"], true, "{name} is missing");
-                continue;
-            };
-            for item in source["items"].as_array().into_iter().flatten() {
-                let content = &object["data"][text(&item["key"])];
-                let path = folder.join(text(&item["path"]));
-                fs::create_dir_all(path.parent().expect("it is in a folder")).expect("a folder can be made");
-                let content = match kind {
-                    "secrets" => decoded(text(content)),
-                    _ => text(content).to_owned(),
-                };
-                fs::write(path, content).expect("a file can be written");
-            }
-        }
-    }
-
     /// The content of a Secret's file, if the Secret is there.
     fn certificate(&self, secret: &str, file: &str) -> Option<String> {
-        let secret = self.api.find(&format!("/api/v1/namespaces/{NAMESPACE}/secrets/{secret}"))?;
+        let path = |namespace| format!("/api/v1/namespaces/{namespace}/secrets/{secret}");
+        let secret = NAMESPACES.iter().find_map(|namespace| self.api.find(&path(namespace)))?;
         Some(text(&secret["data"][file]).to_owned())
     }
 
@@ -556,12 +510,6 @@ fn with_key(object: &Value, key: &str, value: &str) -> Value {
     object
 }
 
-fn decoded(base64: &str) -> String {
-    let outcome = Run::new("base64").arguments(["-d"]).stdin(base64).run();
-    assert!(outcome.succeeded(), "{outcome}");
-    outcome.stdout
-}
-
 fn another_etcd_is_used(_: &Lab, block: &Block) {
     let lab = Lab::empty();
     for user in ["node", "reconciler", "viewer", "admin"] {
@@ -571,7 +519,7 @@ fn another_etcd_is_used(_: &Lab, block: &Block) {
         }
     }
     lab.run(block);
-    let there = |path: &str| lab.api.find(&format!("/apis/apps/v1/namespaces/{NAMESPACE}/{path}")).is_some();
+    let there = |path: &str| lab.api.find(&format!("/apis/apps/v1/namespaces/metes-system/{path}")).is_some();
     assert!(there("daemonsets/metes-installer") && !there("statefulsets/etcd"), "{block:?}");
     for secret in ["metes-node", "metes-reconciler", "metes-viewer", "metes-admin"] {
         assert!(lab.certificate(secret, "tls.key").is_some(), "the pods mount it");
@@ -606,10 +554,10 @@ fn the_authority_is_replaced(lab: &Lab, block: &Block) {
     for secret in ["metes-admin", "metes-node", "metes-reconciler", "metes-etcd-peer", "metes-etcd-server"] {
         assert_eq!(lab.certificate(secret, "ca.crt"), lab.certificate("metes-ca", "tls.crt"), "{secret}");
     }
-    let pods = lab.items(&format!("/api/v1/namespaces/{NAMESPACE}/pods"));
+    let pods = lab.items(MEMBERS);
     assert!(pods.is_empty(), "a member keeps what it has read: {pods:?}");
     for name in ["etcd-0", "etcd-1", "etcd-2"] {
-        lab.api.pod(NAMESPACE, name).create();
+        lab.api.pod("metes-system", name).create();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The reconciler, the webhook and the manifests, on a real kube-apiserver.
 
 mod adopt;
+mod certificates;
 mod import;
 mod kube_api;
 mod manifests;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use metes_config::{HostFile, Settings};
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Run, in_parallel, metes, tool, wait_for};
+use support::{Cluster, Etcd, Node, Run, in_parallel, metes, metes_install, tool, wait_for};
 use tempfile::TempDir;
 
 const MEMBERS: [Ipv4Addr; 3] =
@@ -21,14 +21,6 @@ fn manifests() -> PathBuf {
 fn read(path: impl AsRef<Path>) -> String {
     let path = path.as_ref();
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-/// The installer, beside the plugin under test: hack/test builds the whole workspace.
-fn installer() -> PathBuf {
-    let named = std::env::var_os("METES_INSTALL_BIN").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| metes().with_file_name("metes-install"));
-    assert!(path.exists(), "{} is missing: cargo build --workspace", path.display());
-    path
 }
 
 /// Every configuration in manifests/examples, with the file that it is in.
@@ -211,7 +203,7 @@ impl Installation {
     }
 
     fn installer_command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(installer());
+        let mut command = Command::new(metes_install());
         command
             .args(arguments)
             .args(
@@ -219,7 +211,7 @@ impl Installation {
                     .then(|| format!("--template={}", self.path("metes.conf").display())),
             )
             .env_clear()
-            .envs([("NODE_NAME", "worker-1"), ("NAMESPACE", "metes")])
+            .envs([("NODE_NAME", "worker-1"), ("NAMESPACE", "metes-system")])
             .current_dir(self.folder.path());
         command
     }

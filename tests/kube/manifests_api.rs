@@ -14,14 +14,14 @@ const CRD_MAX: Duration = Duration::from_secs(30);
 /// The folders that an operator applies as they are; the other ones are parts of these.
 const WHOLE: [&str; 7] =
     ["", "byo-etcd", "adopt", "etcd-restore", "import-whereabouts", "uninstall", "webhook"];
-/// The workloads that must write to folders of the node. All others would run under the strictest policy, but for the
-/// node's network.
+/// The component that is taken along where metes serves the default network.
+const HOST_NETWORK: (&str, &str) = ("  # - ../host-network\n", "  - ../host-network\n");
+/// The workloads that must write to folders of the node. All others run under the strictest policy.
 const ON_THE_NODE: [&str; 4] = ["etcd", "metes-etcd-restore", "metes-installer", "metes-uninstall"];
 /// The label of etcd's nodes, which a kubelet cannot give itself: tests/kube/node_identity.rs shows it.
 const OF_ETCD: &str = "metes.dev.node-restriction.kubernetes.io/etcd";
-/// The workloads that may wait until pods have a network. All others must run before, because metes may be the plugin
-/// that gives it to them.
-const IN_A_POD_NETWORK: [&str; 1] = ["metes-webhook"];
+/// The workload that may wait until pods have a network, also where metes is the plugin that gives it to them.
+const IN_A_POD_NETWORK: &str = "metes-webhook";
 /// The taints of a node whose network is not up, and those that distributions give to nodes of the control plane.
 const BEFORE_ITS_NETWORK: [(&str, &str); 8] = [
     ("node.kubernetes.io/not-ready", "NoSchedule"),
@@ -96,9 +96,20 @@ impl Applied {
 
     #[track_caller]
     fn one(&self, source: &str, kind: &str, name: &str) -> &Value {
+        self.only(source, kind, name, |_| true)
+    }
+
+    #[track_caller]
+    fn one_in(&self, namespace: &Value, source: &str, kind: &str, name: &str) -> &Value {
+        self.only(source, kind, name, |object| object["metadata"]["namespace"] == *namespace)
+    }
+
+    #[track_caller]
+    fn only(&self, source: &str, kind: &str, name: &str, is_it: impl Fn(&Value) -> bool) -> &Value {
         let objects = self.objects.get(source).unwrap_or_else(|| panic!("there is no {source}"));
-        let mut found =
-            objects.iter().filter(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        let mut found = objects
+            .iter()
+            .filter(|object| object["kind"] == kind && object["metadata"]["name"] == name && is_it(object));
         let one = found.next().unwrap_or_else(|| panic!("{source} has no {kind} {name}"));
         assert!(found.next().is_none(), "{source} has {kind} {name} twice");
         one
@@ -140,7 +151,8 @@ fn kustomizations(manifests: &Manifests) -> Vec<String> {
 /// The folder with which this one is applied.
 fn applied_as(folder: &str) -> &str {
     let component = folder.strip_suffix("/component").filter(|folder| folder.starts_with("overlays/"));
-    component.unwrap_or(if folder == "base" { "" } else { folder })
+    // Two components change namespaces: `any_namespace_will_do` and `other_ways_are_applied_too` apply them.
+    component.unwrap_or(if matches!(folder, "base" | "host-network" | "rename") { "" } else { folder })
 }
 
 fn is_example(file: &str) -> bool {
@@ -203,19 +215,10 @@ fn install_definition(
     }));
 }
 
-/// Kind and name of each document of a YAML file.
-fn documents(text: &str) -> Vec<(String, String)> {
-    let value = |line: &str, key: &str| line.strip_prefix(key).map(|rest| rest.trim().to_owned());
-    let is_content = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
-    text.split("\n---\n")
-        .filter(|document| document.lines().any(|line| is_content(&line)))
-        .map(|document| {
-            let kind = document.lines().find_map(|line| value(line, "kind: "));
-            let in_metadata = document.lines().skip_while(|line| *line != "metadata:");
-            let name = in_metadata.skip(1).find_map(|line| value(line, "  name: "));
-            (kind.expect("a document has a kind"), name.expect("a document has a name"))
-        })
-        .collect()
+/// The documents of a YAML file.
+fn documents(text: &str) -> Vec<Value> {
+    let parsed = text.split("\n---\n").map(|document| yaml_serde::from_str(document).expect("it is YAML"));
+    parsed.filter(|document: &Value| !document.is_null()).collect()
 }
 
 #[test]
@@ -232,8 +235,13 @@ fn all_that_is_there_is_applied() {
             }
             "yaml" => {
                 let source = if is_example(&file) { &file } else { folder };
-                for (kind, name) in documents(&text) {
-                    applied.one(source, &kind, &name);
+                for document in documents(&text) {
+                    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                    let (kind, name) = (text(&document["kind"]), text(&document["metadata"]["name"]));
+                    applied.only(source, &kind, &name, |object| {
+                        let namespace = &document["metadata"]["namespace"];
+                        namespace.is_null() || object["metadata"]["namespace"] == *namespace
+                    });
                     count += 1;
                 }
             }
@@ -252,6 +260,11 @@ fn all_that_is_there_is_applied() {
     assert!(count > 40, "only {count} documents were found");
 }
 
+/// Somebody applies it as it is, and not as a part of something else.
+fn is_whole(source: &str) -> bool {
+    WHOLE.contains(&source) || source.starts_with("overlays/")
+}
+
 /// A workload and the template of its pods.
 struct Workload {
     source: &'static str,
@@ -261,15 +274,29 @@ struct Workload {
 
 impl Workload {
     fn every() -> Vec<Self> {
-        let of = |(source, object): (&'static str, &'static Value)| {
-            let template = match object["kind"].as_str()? {
-                "DaemonSet" | "Deployment" | "StatefulSet" | "Job" => &object["spec"]["template"],
-                "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
-                _ => return None,
-            };
-            Some(Self { source, object, template })
+        Applied::get().all().filter_map(|(source, object)| Self::in_object(source, object)).collect()
+    }
+
+    /// Those of what somebody applies as it is, where metes serves the default network.
+    fn every_under_the_default_network() -> Vec<Self> {
+        static RENDERED: OnceLock<Vec<(String, Value)>> = OnceLock::new();
+        let rendered = RENDERED.get_or_init(|| {
+            let manifests = Manifests::copy();
+            manifests.edit("site/kustomization.yaml", HOST_NETWORK.0, HOST_NETWORK.1);
+            let sources = kustomizations(&manifests).into_iter().filter(|source| is_whole(source));
+            let objects = sources.map(|source| (source.clone(), documents(&manifests.kustomize(&source))));
+            objects.flat_map(|(source, all)| all.into_iter().map(move |one| (source.clone(), one))).collect()
+        });
+        rendered.iter().filter_map(|(source, object)| Self::in_object(source, object)).collect()
+    }
+
+    fn in_object(source: &'static str, object: &'static Value) -> Option<Self> {
+        let template = match object["kind"].as_str()? {
+            "DaemonSet" | "Deployment" | "StatefulSet" | "Job" => &object["spec"]["template"],
+            "CronJob" => &object["spec"]["jobTemplate"]["spec"]["template"],
+            _ => return None,
         };
-        Applied::get().all().filter_map(of).collect()
+        Some(Self { source, object, template })
     }
 
     fn of(source: &'static str, kind: &str, name: &str) -> Self {
@@ -292,9 +319,8 @@ impl Workload {
         both.into_iter().filter_map(Value::as_array).flatten().collect()
     }
 
-    /// It comes from what somebody applies as it is, and not from a part of that.
-    fn is_of_a_whole(&self) -> bool {
-        WHOLE.contains(&self.source) || self.source.starts_with("overlays/")
+    fn namespace(&self) -> &'static Value {
+        &self.object["metadata"]["namespace"]
     }
 
     fn tolerates(&self, key: &str, effect: &str) -> bool {
@@ -352,41 +378,34 @@ fn pods_have_no_more_rights_than_the_namespace_must_give() {
         let create = |namespace: &str| {
             api.ask("POST", &format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"), Some(&pod))
         };
-        create("metes").ok(name);
+        create(workload.namespace().as_str().expect("it is in a namespace")).ok(name);
         if ON_THE_NODE.contains(&name) {
+            assert_eq!(workload.namespace(), "metes-system", "{name}");
             let refused = create("baseline");
             assert_eq!(refused.status, 403, "{name} needs no privileged namespace: {}", refused.body);
-        } else if workload.spec()["hostNetwork"] == true {
-            assert_eq!(create("baseline").status, 403, "{name}");
-            let pod = json!({"metadata": {"generateName": "p-"}, "spec": in_a_pod_network(workload.spec())});
-            let path = "/api/v1/namespaces/restricted/pods?dryRun=All";
-            api.ask("POST", path, Some(&pod)).ok(name);
         } else {
             create("restricted").ok(name);
         }
     }
-    let namespace = Applied::get().one("", "Namespace", "metes");
-    let enforced = &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
-    assert_eq!(enforced, "privileged", "some need it");
+    for (source, name, level) in [
+        ("", "metes-system", "privileged"),
+        ("", "metes", "restricted"),
+        ("namespaces", "metes", "restricted"),
+    ] {
+        assert_eq!(level_of(Applied::get().one(source, "Namespace", name)), level, "{name}");
+    }
 }
 
-/// The same pod without the network of its node.
-fn in_a_pod_network(spec: &Value) -> Value {
-    let mut spec = spec.clone();
-    spec["hostNetwork"] = json!(false);
-    for container in spec["containers"].as_array_mut().expect("it has containers") {
-        for port in container["ports"].as_array_mut().into_iter().flatten() {
-            port.as_object_mut().expect("a port").remove("hostPort");
-        }
-    }
-    spec
+/// The Pod Security Standard that a namespace enforces.
+fn level_of(namespace: &Value) -> &Value {
+    &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
 }
 
 /// If metes serves the default network, a pod gets an address only when all of this has run.
 #[test]
 fn what_pods_wait_for_waits_for_no_pod() {
-    let wholes = Workload::every().into_iter().filter(Workload::is_of_a_whole);
-    for workload in wholes.filter(|one| !IN_A_POD_NETWORK.contains(&one.name())) {
+    let workloads = Workload::every_under_the_default_network();
+    for workload in workloads.into_iter().filter(|one| one.name() != IN_A_POD_NETWORK) {
         let (name, spec) = (workload.name(), workload.spec());
         assert_eq!(spec["hostNetwork"], true, "{}: {name}", workload.source);
         for (key, effect) in BEFORE_ITS_NETWORK {
@@ -418,7 +437,8 @@ fn containers_have_no_privileges_and_limits() {
         for key in ["hostPID", "hostIPC", "shareProcessNamespace"] {
             assert!(spec[key].is_null(), "{name}: {key}");
         }
-        assert!(!IN_A_POD_NETWORK.contains(&name) || spec["hostNetwork"] != true, "{name}: hostNetwork");
+        // The strictest policy does not allow it.
+        assert!(ON_THE_NODE.contains(&name) || spec["hostNetwork"] != true, "{name}: hostNetwork");
         for container in workload.containers() {
             let security = &container["securityContext"];
             assert_ne!(security["privileged"], true, "{name}");
@@ -532,9 +552,7 @@ fn each_distribution_gets_the_plugin_where_its_runtime_looks() {
         );
         // Nodes may have any taints.
         assert_eq!(installer.spec()["tolerations"], json!([{"operator": "Exists"}]), "{name}");
-        let namespace = applied.one(&overlay, "Namespace", "metes");
-        let label = &namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"];
-        assert_eq!(label, "privileged", "{name}");
+        assert_eq!(level_of(applied.one(&overlay, "Namespace", "metes-system")), "privileged", "{name}");
     }
 }
 
@@ -576,7 +594,8 @@ fn gke_has_a_quota_for_every_critical_class() {
     let classes = scope["values"].as_array().expect("it names classes");
     for workload in Workload::every().into_iter().filter(|one| one.source == "overlays/gke") {
         let class = &workload.spec()["priorityClassName"];
-        assert!(class.is_null() || classes.contains(class), "{}: {class}", workload.name());
+        let has_quota = classes.contains(class) && *workload.namespace() == quota["metadata"]["namespace"];
+        assert!(class.is_null() || has_quota, "{}: {class}", workload.name());
     }
     assert_eq!(classes.len(), 2);
 }
@@ -586,37 +605,40 @@ fn gke_has_a_quota_for_every_critical_class() {
 fn openshift_lets_each_account_use_what_its_pods_need() {
     let source = "overlays/openshift";
     let api = &Applied::get().api;
-    api.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": "system:openshift:scc:privileged"},
-        "rules": [{
-            "apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"],
-            "resourceNames": ["privileged"], "verbs": ["use"],
-        }],
-    }));
-    for (kind, name) in
-        [("Role", "metes-scc"), ("RoleBinding", "metes-node-scc"), ("RoleBinding", "metes-scc")]
+    for name in ["privileged", "nonroot-v2"] {
+        api.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": format!("system:openshift:scc:{name}")},
+            "rules": [{
+                "apiGroups": ["security.openshift.io"], "resources": ["securitycontextconstraints"],
+                "resourceNames": [name], "verbs": ["use"],
+            }],
+        }));
+    }
+    for (namespace, name) in
+        [("metes-system", "metes-node-scc"), ("metes-system", "metes-scc"), ("metes", "metes-scc")]
     {
-        let mut object = Applied::get().one(source, kind, name).clone();
-        object["metadata"] = json!({"name": name, "namespace": "metes"});
+        let mut object = Applied::get().one_in(&json!(namespace), source, "RoleBinding", name).clone();
+        object["metadata"] = json!({"name": name, "namespace": namespace});
         api.apply(&object);
     }
-    let constraints = Applied::get().one(source, "SecurityContextConstraints", "metes-nonroot");
-    let may_use = |account: &str, scc: &str| {
+    let may_use = |namespace: &str, account: &str, scc: &str| {
+        let group = format!("system:serviceaccounts:{namespace}");
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
-                "user": format!("system:serviceaccount:metes:{account}"),
-                "groups": ["system:serviceaccounts", "system:serviceaccounts:metes", "system:authenticated"],
+                "user": format!("system:serviceaccount:{namespace}:{account}"),
+                "groups": ["system:serviceaccounts", group, "system:authenticated"],
                 "resourceAttributes": {
                     "group": "security.openshift.io", "resource": "securitycontextconstraints",
-                    "name": scc, "namespace": "metes", "verb": "use",
+                    "name": scc, "namespace": namespace, "verb": "use",
                 },
             },
         });
         api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)["status"]["allowed"] == true
     };
     wait_for("the bindings to count", CRD_MAX, || {
-        let counts = may_use(NODE_ACCOUNT, "privileged") && may_use("default", "metes-nonroot");
+        let counts = may_use("metes-system", NODE_ACCOUNT, "privileged")
+            && ["metes-system", "metes"].iter().all(|namespace| may_use(namespace, "default", "nonroot-v2"));
         if counts { Ok(()) } else { Err("not yet".to_owned()) }
     });
     let is_of_openshift = |one: &Workload| one.source.starts_with(source);
@@ -624,31 +646,27 @@ fn openshift_lets_each_account_use_what_its_pods_need() {
         let (name, spec) = (workload.name(), workload.spec());
         let account = spec["serviceAccountName"].as_str().unwrap_or("default");
         let on_the_node = ON_THE_NODE.contains(&name);
-        assert_eq!(may_use(account, "privileged"), on_the_node, "{name}");
-        assert!(may_use(account, "metes-nonroot"), "{name}");
+        let namespace = workload.namespace().as_str().expect("it is in a namespace");
+        assert_eq!(may_use(namespace, account, "privileged"), on_the_node, "{name}");
+        assert!(may_use(namespace, account, "nonroot-v2"), "{name}");
         if !on_the_node {
-            assert_constrained_as(constraints, &workload);
+            assert_allowed_by_nonroot(&workload);
         }
         let selinux = &spec["securityContext"]["seLinuxOptions"]["type"];
         assert_eq!(selinux == "spc_t", on_the_node, "{name}: {selinux}");
     }
-    let namespace = Applied::get().one(source, "Namespace", "metes");
+    let namespace = Applied::get().one(source, "Namespace", "metes-system");
     assert_eq!(namespace["metadata"]["annotations"]["openshift.io/node-selector"], "");
 }
 
-/// As OpenShift judges a pod by the constraints of its account.
-fn assert_constrained_as(constraints: &Value, workload: &Workload) {
+/// As OpenShift's constraints nonroot-v2 judge a pod, beside what every pod here has.
+fn assert_allowed_by_nonroot(workload: &Workload) {
     let (name, spec) = (workload.name(), workload.spec());
-    assert_eq!(
-        (&constraints["allowHostNetwork"], &constraints["allowHostPorts"]),
-        (&json!(true), &json!(true))
-    );
-    assert_eq!(constraints["runAsUser"]["type"], "MustRunAsNonRoot");
     assert_eq!(spec["securityContext"]["runAsNonRoot"], true, "{name}");
-    let kinds = constraints["volumes"].as_array().expect("they list kinds of volumes");
+    assert_ne!(spec["hostNetwork"], true, "{name}");
     for volume in workload.volumes() {
-        let kind = volume.as_object().into_iter().flatten().map(|(key, _)| key).find(|key| *key != "name");
-        assert!(kinds.iter().any(|one| one.as_str() == kind.map(String::as_str)), "{name}: {volume}");
+        let kinds = ["configMap", "emptyDir", "projected", "secret"];
+        assert!(kinds.iter().any(|kind| !volume[kind].is_null()), "{name}: {volume}");
     }
 }
 
@@ -780,9 +798,75 @@ fn keys_of_etcd_are_in_pods_on_its_nodes_alone() {
             }
         }
     }
-    let expected =
-        [("etcd", "metes-etcd-peer"), ("etcd", "metes-etcd-server"), ("metes-certificates", "metes-ca")];
-    assert_eq!(with_key, BTreeSet::from(expected));
+    assert_eq!(with_key, BTreeSet::from([("etcd", "metes-etcd-peer"), ("etcd", "metes-etcd-server")]));
+    // An account reads the authority's key: its pods run there, too. tests/kube/rbac.rs has the rights of all others.
+    let workloads = Workload::every().into_iter();
+    let readers: Vec<Workload> =
+        workloads.filter(|one| one.spec()["serviceAccountName"] == "metes-certificates").collect();
+    assert!(readers.iter().any(|one| one.source.is_empty()));
+    for reader in readers {
+        assert_eq!(reader.spec()["nodeSelector"], json!({OF_ETCD: ""}), "{}", reader.source);
+    }
+}
+
+/// A pod takes connections at the ports that it serves, and makes them to DNS, the API server and etcd.
+#[test]
+fn policies_let_pods_do_their_work_and_no_more() {
+    let applied = Applied::get();
+    let policies: Vec<&Value> =
+        applied.objects["namespaces"].iter().filter(|one| one["kind"] == "NetworkPolicy").collect();
+    let ports = |policies: &[&Value], direction: &str| -> BTreeSet<u64> {
+        let rules = policies.iter().flat_map(|one| one["spec"][direction].as_array()).flatten();
+        let ports = rules.flat_map(|rule| rule["ports"].as_array().expect("no rule opens all ports"));
+        ports.map(|port| port["port"].as_u64().expect("a number")).collect()
+    };
+    let of_etcd: BTreeSet<u64> = ["base", "byo-etcd"]
+        .iter()
+        .map(|folder| {
+            let text = fs::read(applied.manifests.path(folder).join("metes.conf")).expect("it is there");
+            let conf: Value = serde_json::from_slice(&text).expect("JSON");
+            let endpoint = conf["etcd"]["endpoints"][0].as_str().expect("an endpoint");
+            endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).expect("it has a port")
+        })
+        .collect();
+    let in_a_pod_network = |one: &Workload| one.spec()["hostNetwork"] != true && !is_example(one.source);
+    for workload in Workload::every().into_iter().filter(in_a_pod_network) {
+        let name = workload.name();
+        let labels = &workload.template["metadata"]["labels"];
+        let counts = |one: &&&Value| {
+            one["metadata"]["namespace"] == *workload.namespace()
+                && selects(&one["spec"]["podSelector"], labels)
+        };
+        let its: Vec<&Value> = policies.iter().filter(counts).copied().collect();
+        for kind in ["Ingress", "Egress"] {
+            let types = |one: &&Value| one["spec"]["policyTypes"].as_array().cloned().unwrap_or_default();
+            assert!(its.iter().any(|one| types(one).contains(&json!(kind))), "{name}: any {kind}");
+        }
+        let served = workload.containers().into_iter().flat_map(|one| one["ports"].as_array()).flatten();
+        let served: BTreeSet<u64> = served.filter_map(|port| port["containerPort"].as_u64()).collect();
+        let taken = ports(&its, "ingress");
+        assert!(served.is_subset(&taken), "{name} serves {served:?}, and {taken:?} are open");
+        let asked = ports(&its, "egress");
+        assert_eq!(asked.is_empty(), name == IN_A_POD_NETWORK, "{name}: {asked:?}");
+        let text = format!("{:?}", workload.volumes());
+        if name != IN_A_POD_NETWORK && text.contains("tls.key") {
+            assert!(of_etcd.is_subset(&asked), "{name} reaches etcd at {of_etcd:?}");
+        }
+        if workload.spec()["automountServiceAccountToken"] == true {
+            assert!([53, 443, 6443].iter().all(|port| asked.contains(port)), "{name}: {asked:?}");
+        }
+    }
+}
+
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let by_label = selector["matchLabels"].as_object().into_iter().flatten();
+    let but = selector["matchExpressions"].as_array().into_iter().flatten();
+    by_label.into_iter().all(|(key, value)| labels[key] == *value)
+        && but.into_iter().all(|one| {
+            assert_eq!(one["operator"], "NotIn");
+            let key = one["key"].as_str().expect("a key");
+            !one["values"].as_array().expect("values").contains(&labels[key])
+        })
 }
 
 /// A snapshot is for all members, and each of their nodes has its own of every day.
@@ -807,30 +891,35 @@ fn each_node_of_etcd_keeps_snapshots_and_can_be_restored() {
 #[test]
 fn what_pods_name_comes_along() {
     let applied = Applied::get();
-    let certificates: BTreeSet<&str> = applied.objects["etcd-cert-manager"]
-        .iter()
-        .filter_map(|object| object["spec"]["secretName"].as_str())
+    let in_its = |object: &'static Value, name: &'static Value| {
+        (object["metadata"]["namespace"].as_str().expect("a namespace"), name.as_str().expect("a name"))
+    };
+    let of_kind = |source: &str, kind: &str| -> Vec<&'static Value> {
+        applied.objects[source].iter().filter(|object| object["kind"] == kind).collect()
+    };
+    let certificates: BTreeSet<(&str, &str)> = of_kind("etcd-cert-manager", "Certificate")
+        .into_iter()
+        .map(|object| in_its(object, &object["spec"]["secretName"]))
         .collect();
-    let rules = &applied.one("", "Role", "metes-certificates")["rules"];
-    let patched =
-        rules.as_array().expect("a role has rules").iter().find(|rule| rule["verbs"] == json!(["patch"]));
-    let made: BTreeSet<&str> = patched.expect("it may patch")["resourceNames"]
-        .as_array()
-        .expect("by name")
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
+    let mut made = BTreeSet::new();
+    for role in of_kind("etcd-certificates", "Role") {
+        let names =
+            role["rules"].as_array().into_iter().flatten().flat_map(|rule| rule["resourceNames"].as_array());
+        made.extend(names.flatten().map(|name| in_its(role, name)));
+    }
     assert_eq!(made, certificates, "the Job and cert-manager make the same");
     for workload in Workload::every() {
         let name = workload.name();
         for source in volume_sources(&workload) {
             let secret = source["secret"]["secretName"].as_str().or(source["secret"]["name"].as_str());
+            let namespace = workload.namespace();
             if let Some(secret) = secret {
-                assert!(made.contains(secret), "{name} names the Secret {secret}");
+                let place = (namespace.as_str().expect("a namespace"), secret);
+                assert!(made.contains(&place), "{name} names the Secret {place:?}");
             }
             let config = source["configMap"]["name"].as_str();
             let Some(config) = config.filter(|_| WHOLE[..2].contains(&workload.source)) else { continue };
-            let data = &applied.one(workload.source, "ConfigMap", config)["data"];
+            let data = &applied.one_in(namespace, workload.source, "ConfigMap", config)["data"];
             for item in source["configMap"]["items"].as_array().into_iter().flatten() {
                 let key = item["key"].as_str().expect("an item has a key");
                 assert!(data[key].is_string(), "{name} names {key} of {config}");
@@ -948,34 +1037,31 @@ fn a_gitops_tool_finds_nothing_to_do_and_can_upgrade() {
     delete();
 }
 
-/// Nothing keeps to the namespace "metes" if a kustomization above names another one. Its name in certificates of
-/// cert-manager is left out here: docs/install.md says so.
+/// Nothing keeps to the usual namespaces with the component rename. Certificates of cert-manager are left out here:
+/// docs/install.md says so.
 #[test]
 fn any_namespace_will_do() {
     let applied = Applied::get();
     let folder = tempfile::tempdir().expect("a folder can be made");
     let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
     let other = Manifests::copy();
-    fs::create_dir(other.path("other")).expect("a folder can be made");
     other.edit("base/metes.conf", "change-me", "c1");
-    // The first one brings the namespace.
-    let parts = WHOLE.into_iter().map(|name| if name.is_empty() { "base" } else { name });
-    for whole in parts.chain(["overlays/openshift", "overlays/gke"]) {
-        let text = format!("namespace: other\nresources: [../{whole}]\n");
-        fs::write(other.path("other/kustomization.yaml"), text).expect("a file can be written");
-        let yaml = other.kustomize("other").replace("inject-ca-from: metes/", "inject-ca-from: other/");
-        for word in ["metes.svc", "namespace: metes\n", "serviceaccounts:metes"] {
+    other.edit("site/kustomization.yaml", "  # - ../rename\n", "  - ../rename\n");
+    // The first one brings the namespaces.
+    for whole in WHOLE.into_iter().chain(["monitoring", "overlays/openshift", "overlays/gke"]) {
+        let yaml = other.kustomize(whole);
+        for word in ["metes-system", "metes.svc", "namespace: metes\n", "from: metes/", "value: metes\n"] {
             assert!(!yaml.contains(word), "{whole} has {word:?}: {yaml}");
         }
-        let objects = apply_and_delete(&applied.api, &kubectl, whole, &yaml);
-        for object in objects {
-            let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
-            let namespace = &object["metadata"]["namespace"];
-            assert!(namespace.is_null() || namespace == "other", "{whole}: {kind} {name} in {namespace}");
-            for subject in object["subjects"].as_array().into_iter().flatten() {
+        for object in apply_and_delete(&applied.api, &kubectl, whole, &yaml) {
+            let name = &object["metadata"]["name"];
+            let named = [&object].into_iter().chain(object["subjects"].as_array().into_iter().flatten());
+            for namespace in
+                named.map(|one| one["metadata"]["namespace"].as_str().or(one["namespace"].as_str()))
+            {
                 assert!(
-                    subject["kind"] == "Group" || subject["namespace"] == "other",
-                    "{whole}: {name}: {subject}"
+                    matches!(namespace, None | Some("net-system" | "net")),
+                    "{whole}: {name}: {namespace:?}"
                 );
             }
         }
@@ -990,6 +1076,7 @@ fn other_ways_are_applied_too() {
     other.edit("base/kustomization.yaml", "  - ../reconciler\n", "  - ../reconciler-deployment\n");
     other.edit("base/kustomization.yaml", "  - ../etcd-certificates\n", "  - ../etcd-cert-manager\n");
     other.edit("base/kustomization.yaml", "components:\n", "components:\n  - ../events\n");
+    other.edit("site/kustomization.yaml", HOST_NETWORK.0, HOST_NETWORK.1);
     let folder = tempfile::tempdir().expect("a folder can be made");
     let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
     let objects = apply_and_delete(&applied.api, &kubectl, "other ways", &other.kustomize(""));
@@ -1001,8 +1088,11 @@ fn other_ways_are_applied_too() {
     let args = spec["containers"][0]["args"].as_array().expect("it has arguments");
     assert!(args.contains(&json!("--events")), "{args:?}");
     assert!(spec["containers"][0]["image"].as_str().is_some_and(|image| image.contains(':')), "{spec}");
-    // A node has room for one of its replicas: a rollout must end where there is no other node.
+    // A node has room for one of its replicas: a rollout must end where there is no other node. Pod Security allows it.
     assert_eq!(spec["hostNetwork"], true);
+    let namespace =
+        objects.iter().find(|one| one["metadata"]["name"] == "metes" && one["kind"] == "Namespace");
+    assert_eq!(level_of(namespace.expect("the namespace")), "privileged");
     let rollout = &deployment["spec"]["strategy"]["rollingUpdate"];
     assert_eq!((&rollout["maxSurge"], &rollout["maxUnavailable"]), (&json!(0), &json!(1)));
     let cronjobs: BTreeSet<&str> =

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{
-    Cluster, KubeApi, Kubectl, Manifests, Node, Outcome, Pod, Reconciler, Run, alone, free_ports, metes,
-    network_as, wait_for,
+    Cluster, KubeApi, Kubectl, Manifests, Node, Outcome, Pod, Reconciler, Run, alone, free_ports,
+    metes_install, network_as, wait_for,
 };
 use tempfile::TempDir;
 
-const NAMESPACE: &str = "metes";
+const NAMESPACES: [&str; 2] = ["metes-system", "metes"];
 /// The longest time until a change of a role counts.
 const COUNTS_MAX: Duration = Duration::from_secs(30);
 const PASS_MAX: Duration = Duration::from_secs(30);
@@ -145,25 +145,32 @@ fn no_account_is_left_out() {
     assert_eq!(found, ACCOUNTS.iter().map(|account| account.name.to_owned()).collect());
 }
 
-/// With all rules, with each permission less, and with each rule less.
+/// Each role, with all rules, with each permission less, and with each rule less.
 fn prove(folder: &str) {
     let account = ACCOUNTS.iter().find(|account| account.folder == folder).expect("it is in the table");
-    let lab = Lab::new(account.name, folder);
+    let mut lab = Lab::new(account.name, folder);
+    lab.assert_bound_to_its_own_roles_only();
+    for role in 0..lab.roles().len() {
+        lab.proven = role;
+        prove_role(account, &lab);
+    }
+}
+
+fn prove_role(account: &Account, lab: &Lab) {
     let rules = lab.role()["rules"].as_array().expect("a role has rules").clone();
     let granted = Permission::of(&rules);
-    assert_succeeds_with(account, &lab, &rules);
-    lab.assert_bound_to_its_own_role_only();
-    lab.assert_nothing_more(&granted);
+    assert_succeeds_with(account, lab, &rules);
+    lab.assert_nothing_more();
     for one in &granted {
         let left: Vec<Value> = granted.iter().filter(|other| *other != one).map(Permission::rule).collect();
-        assert_fails_with(account, &lab, &left, &granted);
+        assert_fails_with(account, lab, &left, &granted);
     }
     for index in 0..rules.len() {
         let mut left = rules.clone();
         left.remove(index);
-        assert_fails_with(account, &lab, &left, &granted);
+        assert_fails_with(account, lab, &left, &granted);
     }
-    assert_succeeds_with(account, &lab, &rules);
+    assert_succeeds_with(account, lab, &rules);
 }
 
 fn assert_succeeds_with(account: &Account, lab: &Lab, rules: &[Value]) {
@@ -250,6 +257,10 @@ impl Permission {
 /// pods that there are.
 struct Lab {
     account: &'static str,
+    /// Where the account is.
+    namespace: &'static str,
+    /// The place of the role that is proven, among all.
+    proven: usize,
     api: &'static KubeApi,
     objects: Vec<Value>,
     folder: TempDir,
@@ -263,12 +274,16 @@ impl Lab {
         let alone = alone();
         let api = SERVER.get_or_init(KubeApi::start);
         api.install_crds();
-        api.namespace(NAMESPACE);
+        NAMESPACES.iter().for_each(|name| api.namespace(name));
         let manifests = Manifests::copy().kustomize(folder);
         let folder = tempfile::tempdir().expect("a folder can be made");
         let objects = Kubectl::new(api.kubeconfig(folder.path())).apply(&manifests);
-        let kubeconfig = api.kubeconfig_for_service_account(folder.path(), NAMESPACE, account);
-        Self { account, api, objects, folder, kubeconfig, _alone: alone }
+        let is_account = |object: &&Value| object["kind"] == "ServiceAccount";
+        let its = objects.iter().find(is_account).map(|account| &account["metadata"]["namespace"]);
+        let namespace = NAMESPACES.into_iter().find(|name| its.is_some_and(|its| its == name));
+        let namespace = namespace.expect("an account is in one of them");
+        let kubeconfig = api.kubeconfig_for_service_account(folder.path(), namespace, account);
+        Self { account, namespace, proven: 0, api, objects, folder, kubeconfig, _alone: alone }
     }
 
     fn one(&self, kind: &str, name: &str) -> &Value {
@@ -276,38 +291,51 @@ impl Lab {
         self.objects.iter().find(is_it).unwrap_or_else(|| panic!("there is no {kind} {name}"))
     }
 
+    /// One, or one for each namespace.
+    fn roles(&self) -> Vec<&Value> {
+        let kinds = ["Role", "ClusterRole"];
+        self.objects.iter().filter(|one| kinds.iter().any(|kind| one["kind"] == *kind)).collect()
+    }
+
     fn role(&self) -> &Value {
-        let mut roles = self.objects.iter().filter(|object| is_role(object));
-        let role = roles.next().expect("an account has a role");
-        assert!(roles.next().is_none(), "one role is enough");
-        role
+        self.roles()[self.proven]
     }
 
     /// A binding to a role of somebody else could come to mean more: some roles are gathered from others.
-    fn assert_bound_to_its_own_role_only(&self) {
+    fn assert_bound_to_its_own_roles_only(&self) {
         let kind =
             |object: &&Value| object["kind"].as_str().is_some_and(|kind| kind.ends_with("RoleBinding"));
         let bindings: Vec<&Value> = self.objects.iter().filter(kind).collect();
-        let [binding] = bindings[..] else { panic!("one binding is enough: {bindings:?}") };
-        let role = self.role();
-        let (to, named) = (&binding["roleRef"], (&role["kind"], &role["metadata"]["name"]));
-        assert_eq!((&to["kind"], &to["name"]), named);
-        let account = json!({"kind": "ServiceAccount", "name": self.account, "namespace": NAMESPACE});
-        assert_eq!(binding["subjects"], json!([account]));
+        let account = json!({"kind": "ServiceAccount", "name": self.account, "namespace": self.namespace});
+        let of = |role: &Value, binding: &Value| {
+            let (to, metadata) = (&binding["roleRef"], &role["metadata"]);
+            to["kind"] == role["kind"]
+                && to["name"] == metadata["name"]
+                && binding["metadata"]["namespace"] == metadata["namespace"]
+                && binding["subjects"] == json!([account])
+        };
+        let roles = self.roles();
+        assert_eq!(bindings.len(), roles.len(), "one binding is enough");
+        for role in roles {
+            assert!(bindings.iter().any(|binding| of(role, binding)), "{role} {bindings:?}");
+        }
+    }
+
+    /// All that the account may do in a namespace, or in all.
+    fn granted(&self, namespace: Option<&str>) -> BTreeSet<Permission> {
+        let counts = |role: &&Value| limit(role).is_none_or(|limit| namespace == Some(limit));
+        let rules = |role: &Value| role["rules"].as_array().expect("a role has rules").clone();
+        let rules: Vec<Value> = self.roles().into_iter().filter(counts).flat_map(rules).collect();
+        Permission::of(&rules)
     }
 
     fn set_rules(&self, rules: &[Value]) {
         self.api.patch(&self.api.path_of(self.role()), &json!({"rules": rules}));
     }
 
-    /// The namespace that a role is limited to.
-    fn limit(&self) -> Option<&'static str> {
-        (self.role()["kind"] == "Role").then_some(NAMESPACE)
-    }
-
     fn wait_until_granted(&self, granted: &BTreeSet<Permission>, of: &BTreeSet<Permission>) {
         wait_for("the rules to count", COUNTS_MAX, || {
-            let wrong = of.iter().find(|one| self.may(self.limit(), one) != granted.contains(one));
+            let wrong = of.iter().find(|one| self.may(limit(self.role()), one) != granted.contains(one));
             wrong.map_or(Ok(()), |one| Err(format!("{one:?}")))
         });
     }
@@ -319,9 +347,10 @@ impl Lab {
         let review = self.api.create(
             "/apis/authorization.k8s.io/v1/subjectaccessreviews",
             &json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
-                "user": format!("system:serviceaccount:{NAMESPACE}:{}", self.account),
+                "user": format!("system:serviceaccount:{}:{}", self.namespace, self.account),
                 "groups": [
-                    "system:serviceaccounts", format!("system:serviceaccounts:{NAMESPACE}"), "system:authenticated",
+                    "system:serviceaccounts", format!("system:serviceaccounts:{}", self.namespace),
+                    "system:authenticated",
                 ],
                 "resourceAttributes": {
                     "group": group, "resource": resource, "subresource": sub, "verb": verb,
@@ -332,17 +361,15 @@ impl Lab {
         review["status"]["allowed"] == true
     }
 
-    fn assert_nothing_more(&self, granted: &BTreeSet<Permission>) {
-        let nobody = self.api.kubeconfig_for_service_account(self.folder.path(), NAMESPACE, "nobody");
-        for namespace in [NAMESPACE, "default", "kube-system"] {
+    fn assert_nothing_more(&self) {
+        let nobody = self.api.kubeconfig_for_service_account(self.folder.path(), self.namespace, "nobody");
+        for namespace in NAMESPACES.into_iter().chain(["default", "kube-system"]) {
             let (own, anybody) = (rules_of(&self.kubeconfig, namespace), rules_of(&nobody, namespace));
             let own: BTreeSet<Permission> = own.difference(&anybody).cloned().collect();
-            let here = self.limit().is_none_or(|limit| limit == namespace);
-            assert_eq!(own, if here { granted.clone() } else { BTreeSet::new() }, "in {namespace}");
+            assert_eq!(own, self.granted(Some(namespace)), "in {namespace}");
         }
         for (namespace, one) in dangerous() {
-            let here = self.limit().is_none_or(|limit| namespace == Some(limit));
-            let is_meant = here && granted.iter().any(|granted| granted.covers(&one));
+            let is_meant = self.granted(namespace).iter().any(|granted| granted.covers(&one));
             assert_eq!(self.may(namespace, &one), is_meant, "{} in {namespace:?}: {one:?}", self.account);
         }
     }
@@ -360,8 +387,9 @@ impl Drop for Lab {
     }
 }
 
-fn is_role(object: &Value) -> bool {
-    object["kind"] == "Role" || object["kind"] == "ClusterRole"
+/// The namespace that a role is limited to.
+fn limit(role: &Value) -> Option<&str> {
+    role["metadata"]["namespace"].as_str()
 }
 
 /// The permissions of an account in a namespace, as the server tells the account itself.
@@ -382,7 +410,7 @@ fn dangerous() -> Vec<(Option<&'static str>, Permission)> {
     let nads = |verb| Permission::new("k8s.cni.cncf.io", "network-attachment-definitions", verb);
     let whereabouts = |resource, verb| Permission::new("whereabouts.cni.cncf.io", resource, verb);
     let mut all = Vec::new();
-    for namespace in [None, Some(NAMESPACE), Some("kube-system"), Some("default")] {
+    for namespace in [None, Some("metes-system"), Some("metes"), Some("kube-system"), Some("default")] {
         let mut add = |one: Permission| all.push((namespace, one));
         for verb in ["get", "list", "watch", "create", "update", "patch", "delete"] {
             add(core("secrets", verb));
@@ -618,36 +646,31 @@ fn import(lab: &Lab) -> Result<(), String> {
     Ok(())
 }
 
-/// Does the work of the Job: the installer makes the Secrets, kubectl stores them as the account; and once more, to
-/// renew.
+/// Does the work of the Job, from the beginning.
 fn store_certificates(lab: &Lab) -> Result<(), String> {
-    let secrets =
-        ["metes-admin", "metes-ca", "metes-node", "metes-reconciler", "metes-etcd-peer", "metes-etcd-server"];
-    let path = |name: &str| format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
-    secrets.iter().for_each(|name| lab.api.delete(&path(name)));
+    let in_system =
+        ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-node"].map(|name| (name, "metes-system"));
+    let in_pods =
+        ["metes-reconciler", "metes-viewer", "metes-admin", "metes-webhook"].map(|name| (name, "metes"));
+    let secrets = in_system.into_iter().chain(in_pods);
+    let paths: Vec<String> =
+        secrets.map(|(name, namespace)| format!("/api/v1/namespaces/{namespace}/secrets/{name}")).collect();
+    paths.iter().for_each(|path| lab.api.delete(path));
     let manifests = Manifests::copy();
     manifests.edit("base/metes.conf", "change-me", "c1");
-    let out = lab.folder.path().join("secrets.json");
-    let installer = std::env::var_os("METES_INSTALL_BIN").map(PathBuf::from);
-    let made = Run::new(installer.unwrap_or_else(|| metes().with_file_name("metes-install")))
-        .env("NAMESPACE", NAMESPACE)
-        .arguments(["certificates".to_owned(), format!("--out={}", out.display())])
+    let container = &lab.one("Job", "metes-certificates")["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["env"][1], json!({"name": "PODS_NAMESPACE", "value": "metes"}));
+    let args = container["args"].as_array().expect("it has arguments");
+    let made = Run::new(metes_install())
+        .env("KUBECONFIG", &lab.kubeconfig)
+        .env("NAMESPACE", lab.namespace)
+        .env("PODS_NAMESPACE", "metes")
+        .arguments(args.iter().filter_map(Value::as_str))
         .arguments([format!("--template={}", manifests.path("base/metes.conf").display())])
-        .arguments([format!("--ca={}", lab.folder.path().join("none").display())])
         .run();
-    assert!(made.succeeded(), "{made}");
-    let template = &lab.one("Job", "metes-certificates")["spec"]["template"]["spec"];
-    let args = template["containers"][0]["args"].as_array().expect("it has arguments");
-    for _ in ["make", "renew"] {
-        let args = args.iter().filter_map(Value::as_str);
-        let args = args.map(|arg| arg.replace("/out/secrets.json", &out.display().to_string()));
-        let stored = Kubectl::new(&lab.kubeconfig).run(args, "");
-        if !stored.succeeded() {
-            return Err(stored.stderr);
-        }
-        for name in secrets {
-            assert!(lab.api.get(&path(name))["data"]["tls.crt"].is_string(), "{name}");
-        }
+    if !made.succeeded() {
+        return Err(made.stderr);
     }
+    paths.iter().for_each(|path| assert!(lab.api.get(path)["data"]["tls.crt"].is_string(), "{path}"));
     Ok(())
 }

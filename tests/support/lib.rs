@@ -55,7 +55,7 @@ pub use slow_links::{Relays, SlowTrio};
 pub use stopping::Stopping;
 pub use store::Store;
 pub use tls::Tls;
-pub use tool::{failing_metes, failing_reconciler, metes, reconciler, root, tool};
+pub use tool::{failing_metes, failing_reconciler, metes, metes_install, reconciler, root, tool};
 pub use trio::{MEMBERS, Trio};
 pub use wait::{alone, in_parallel, wait_for};
 pub use world::{Pass, World};

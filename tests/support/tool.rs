@@ -17,6 +17,14 @@ pub fn reconciler() -> PathBuf {
     env::var_os("RECONCILER_BIN").map_or_else(|| metes().with_file_name("metes-reconciler"), PathBuf::from)
 }
 
+/// The installer: as [`metes()`], and otherwise the one that was built beside it.
+pub fn metes_install() -> PathBuf {
+    let named = env::var_os("METES_INSTALL_BIN").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| metes().with_file_name("metes-install"));
+    assert!(path.exists(), "{} is missing: cargo build --workspace", path.display());
+    path
+}
+
 /// The plugin with failure points.
 pub fn failing_metes() -> PathBuf {
     named("FAILPOINTS_BIN")

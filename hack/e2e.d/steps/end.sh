@@ -10,10 +10,10 @@ step_uninstall() {
 }
 
 uninstaller_refuses() {
-    kubectl -n metes delete daemonset metes-installer
-    kubectl apply -k manifests/uninstall
+    kubectl -n metes-system delete daemonset metes-installer
+    kubectl apply -k "$WORK/copy/manifests/uninstall"
     eventually 60 "the uninstaller refuses" grep -h "refused: this node holds" -r "$LOG" --include='*.log'
-    kubectl delete -k manifests/uninstall
+    kubectl delete -k "$WORK/copy/manifests/uninstall"
     metes list >/dev/null || die "the plugin or its host file is gone"
     expect_agreement 12
 }
@@ -25,8 +25,8 @@ delete_pods() {
 }
 
 uninstall() {
-    from_install_doc "kubectl delete --ignore-not-found -k manifests/installer"
-    from_install_doc "kubectl delete --ignore-not-found -k manifests/uninstall"
+    run_block "kubectl delete --ignore-not-found -k manifests/installer"
+    run_block "kubectl delete --ignore-not-found -k manifests/uninstall"
     each remove_data
     [ -z "$(of_metes)" ] || die "objects are left: $(of_metes)"
 }

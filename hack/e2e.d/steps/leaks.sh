@@ -116,7 +116,7 @@ cronjob_frees() {
 step_brake() {
     local leader kept
     kept=$(rows_without_leaked)
-    kubectl apply -k hack/e2e.d/serve -l app.kubernetes.io/name=metes-reconciler
+    kubectl apply -k "$WORK/copy/hack/e2e.d/serve" -l app.kubernetes.io/name=metes-reconciler
     eventually 90 "two reconcilers are ready" kubectl -n metes rollout status deployment/metes-reconciler --timeout=5s
     vanish 60
     eventually 60 "the brake holds" leader_says "metes_reconciler_brake 1"

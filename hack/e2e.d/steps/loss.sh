@@ -81,7 +81,7 @@ step_empty_disk() {
     rm -rf "$WORK/nodes/gamma/disk"
     turn_on gamma
     import_images gamma
-    eventually 120 "the installer is ready on gamma" kubectl -n metes rollout status daemonset/metes-installer \
+    eventually 120 "the installer is ready on gamma" kubectl -n metes-system rollout status daemonset/metes-installer \
         --timeout=5s
     write_networks gamma
     # A step before this one may have moved the network into a pool.

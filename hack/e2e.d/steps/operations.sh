@@ -6,13 +6,13 @@ step_certificates() {
     local before node renewed seconds
     before=$(serials)
     start_load "${NODES[@]}"
-    run_job renew metes-certificates
+    run_job renew metes-certificates metes-system
     eventually 240 "all nodes and members have new certificates" all_serials_differ "$before"
     expect_none_failed
     let_end
     before=$(serials)
     seconds=$SECONDS
-    run_job renew metes-certificates
+    run_job renew metes-certificates metes-system
     eventually 240 "all nodes and members have new certificates" all_serials_differ "$before"
     for node in "${NODES[@]}"; do eventually 60 "ADDs succeed on $node" last_ok "$node"; done
     eventually 120 "etcd has all members" all_members
@@ -34,11 +34,11 @@ let_end() {
         openssl x509 -x509toreq -copy_extensions copyall -in "$folder/tls.crt" -signkey "$folder/tls.key" |
             openssl x509 -req -copy_extensions copyall -days 0 -CA "$folder/ca-tls.crt" -CAkey "$folder/ca-tls.key" \
                 -CAcreateserial -out "$folder/ended"
-        kubectl -n metes patch secret $name \
+        kubectl -n metes-system patch secret $name \
             --patch "$(jq -n --rawfile crt "$folder/ended" '{stringData: {"tls.crt": $crt}}')"
     done
-    kubectl -n metes delete pod etcd-0 --wait=false
-    kubectl -n metes delete pod -l app.kubernetes.io/name=metes-installer --wait=false
+    kubectl -n metes-system delete pod etcd-0 --wait=false
+    kubectl -n metes-system delete pod -l app.kubernetes.io/name=metes-installer --wait=false
     for node in "${NODES[@]}"; do
         eventually 90 "ADDs on $node say what has ended" \
             grep -q "etcd's certificate has expired" "$LOG/load/$node.errors"
@@ -47,7 +47,7 @@ let_end() {
 }
 
 # file_of SECRET FILE
-file_of() { kubectl -n metes get secret "$1" -o json | jq -r --arg file "$2" '.data[$file] | @base64d'; }
+file_of() { kubectl -n metes-system get secret "$1" -o json | jq -r --arg file "$2" '.data[$file] | @base64d'; }
 
 doctor_says_ended() { doctor_says "$1" "the client, .* expired" && doctor_says "$1" "etcd, .* expired"; }
 
@@ -68,7 +68,7 @@ all_serials_differ() { [ -z "$(comm -12 <(sort <<<"$1") <(serials | sort))" ]; }
 step_restore() {
     local old before uids
     start_databases
-    from_install_doc "for n in 0 1 2; do kubectl -n metes exec etcd-\$n -c care -- /metes-install etcd-snapshot; done"
+    run_block "for n in 0 1 2; do kubectl -n metes-system exec etcd-\$n -c care -- /metes-install etcd-snapshot; done"
     # shellcheck disable=SC2016
     on alpha bash -c 'cat $(ls /var/lib/metes-etcd-snapshots/etcd-*.db | tail -n 1)' >"$WORK/snapshot"
     mapfile -t old < <(where alpha | cut -d ' ' -f 2 | grep -v /db-)
@@ -81,13 +81,13 @@ step_restore() {
     expect_agreement 21
     before=$(alive)
     each put_snapshot
-    from_install_doc "kubectl -n metes patch cronjob metes-reconciler -p '{\"spec\": {\"suspend\": true}}'"
-    from_install_doc "kubectl apply -k manifests/etcd-restore"
+    run_block "kubectl -n metes patch cronjob metes-reconciler -p '{\"spec\": {\"suspend\": true}}'"
+    run_block "kubectl apply -k manifests/etcd-restore"
     on alpha cat "$CNI_CONF/10-default.conflist" >"$WORK/network"
     kubectl -n metes create configmap metes-default-network --from-literal=path=/etc/metes/default-network.conflist \
         --from-file=default-network.conflist="$WORK/network"
-    from_install_doc "kubectl -n metes scale statefulset etcd --replicas=3"
-    from_install_doc "kubectl -n metes create job adopt --from=cronjob/metes-adopt"
+    run_block "kubectl -n metes-system scale statefulset etcd --replicas=3"
+    run_block "kubectl -n metes create job adopt --from=cronjob/metes-adopt"
     suspend_cronjob true
     kubectl -n metes delete configmap metes-default-network
     [ "$(alive)" = "$before" ] || die "pods have other addresses; before: $before"
@@ -133,12 +133,13 @@ agree_after_pass() {
 
 put_snapshot() { on "$1" tee /var/lib/metes-etcd-snapshots/restore.db <"$WORK/snapshot" >/dev/null; }
 
-# run_job NAME CRONJOB
+# run_job NAME CRONJOB [NAMESPACE]
 run_job() {
-    kubectl -n metes delete job "$1" --ignore-not-found
-    kubectl -n metes create job "$1" --from="cronjob/$2"
-    eventually 120 "the job $1 ends" kubectl -n metes wait --for=condition=complete "job/$1" --timeout=5s
-    kubectl -n metes logs "job/$1"
+    local namespace=${3:-metes}
+    kubectl -n "$namespace" delete job "$1" --ignore-not-found
+    kubectl -n "$namespace" create job "$1" --from="cronjob/$2"
+    eventually 120 "the job $1 ends" kubectl -n "$namespace" wait --for=condition=complete "job/$1" --timeout=5s
+    kubectl -n "$namespace" logs "job/$1"
 }
 
 # The plugin goes to another build and etcd down by a minor version, then both back, while pods start and end.
@@ -149,14 +150,14 @@ step_upgrade() {
     cat >"$folder/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources: [$(realpath --relative-to="$folder" hack/e2e.d/cluster)]
+resources: [../copy/hack/e2e.d/cluster]
 images: [{name: metes-install, newTag: next}, {name: quay.io/coreos/etcd, newTag: v3.5}]
 YAML
     start_load "${NODES[@]}"
     etcdctl downgrade enable 3.5
     roll_out "$folder" 3.5
     eventually 30 "all nodes have the other plugin" all_plugins_differ "$old"
-    roll_out hack/e2e.d/cluster 3.6
+    roll_out "$WORK/copy/hack/e2e.d/cluster" 3.6
     eventually 30 "all nodes have the plugin that they had" plugins_are "$old"
     stop_load
     expect_none_failed
@@ -167,12 +168,13 @@ YAML
 
 # roll_out FOLDER MINOR: as docs/install.md has it, until etcd's cluster has this minor version.
 roll_out() {
-    kubectl -n metes delete job metes-certificates --ignore-not-found
+    kubectl -n metes-system delete job metes-certificates --ignore-not-found
     kubectl apply -k "$1" >>"$LOG/kubectl"
     kubectl -n work rollout restart deployment web
     eventually 240 "etcd is of version $2" etcd_is "$2"
-    eventually 60 "etcd is ready" kubectl -n metes rollout status statefulset/etcd --timeout=5s
-    eventually 240 "the installer is ready" kubectl -n metes rollout status daemonset/metes-installer --timeout=5s
+    eventually 60 "etcd is ready" kubectl -n metes-system rollout status statefulset/etcd --timeout=5s
+    eventually 240 "the installer is ready" \
+        kubectl -n metes-system rollout status daemonset/metes-installer --timeout=5s
 }
 
 # etcd_is MINOR: all members are.

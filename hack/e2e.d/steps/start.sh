@@ -11,7 +11,7 @@ step_nodes() {
     done
     each import_images
     eventually 60 "all nodes register" nodes_register
-    from_install_doc "kubectl label node alpha beta gamma metes.dev.node-restriction.kubernetes.io/etcd="
+    run_block "kubectl label node alpha beta gamma metes.dev.node-restriction.kubernetes.io/etcd="
     kubectl get nodes -o wide
     outcome "$(nodes_are False) nodes registered, and are NotReady without a network"
 }
@@ -34,7 +34,7 @@ nodes_are() {
 }
 
 step_install() {
-    from_install_doc "kubectl apply -k manifests"
+    run_block "kubectl apply -k manifests"
     on alpha find "$CNI_BIN"/metes "$CNI_CONF"/metes.d -type f -exec ls -l {} +
     each write_networks
     eventually 60 "all nodes are Ready" nodes_ready
@@ -82,10 +82,10 @@ JSON
 members() { etcdctl endpoint health --cluster -w json 2>/dev/null | jq '[.[] | select(.health)] | length'; }
 
 # etcdctl ARGUMENT...: in the pod of a member, as docs/install.md has it.
-etcdctl() { kubectl -n metes exec "$(a_member)" -c etcd -- etcdctl "$@"; }
+etcdctl() { kubectl -n metes-system exec "$(a_member)" -c etcd -- etcdctl "$@"; }
 
 a_member() {
-    kubectl -n metes get pods -l app.kubernetes.io/name=metes-etcd -o json | jq -re '[.items[]
+    kubectl -n metes-system get pods -l app.kubernetes.io/name=metes-etcd -o json | jq -re '[.items[]
         | select(.metadata.deletionTimestamp == null)
         | select(any(.status.conditions[]?; .type == "Ready" and .status == "True"))][0].metadata.name'
 }
@@ -104,6 +104,6 @@ step_pods() {
     if kubectl -n metes exec deploy/metes-viewer -- /metes hold 10.244.0.250 --note "by a viewer"; then
         die "a viewer may make a hold"
     fi
-    from_install_doc "kubectl -n metes create job admin --from=cronjob/metes-admin"
+    run_block "kubectl -n metes create job admin --from=cronjob/metes-admin"
     outcome "12 pods on $count nodes have 12 addresses, and each reaches each"
 }

@@ -26,15 +26,11 @@ const ALL: [&str; 8] = [
 
 /// Runs the program in `folder`, and unpacks each Secret into a folder of its name.
 fn make(folder: &Path) -> Vec<String> {
-    make_with(folder, &[])
-}
-
-fn make_with(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let template = json!({"cluster": "c1", "etcd": {
         "endpoints": ["https://10.0.0.1:12379", "https://[fd00::2]:12379"], "server_name": "etcd.example",
     }});
     fs::write(folder.join("template"), template.to_string()).expect("a file can be written");
-    let output = certificates(folder, arguments).output().expect("metes-install runs");
+    let output = certificates(folder).output().expect("metes-install runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mode = fs::metadata(folder.join("out.json")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
@@ -43,17 +39,18 @@ fn make_with(folder: &Path, arguments: &[&str]) -> Vec<String> {
     list["items"].as_array().expect("a list").iter().map(|secret| unpack(folder, secret)).collect()
 }
 
-fn certificates(folder: &Path, arguments: &[&str]) -> Command {
+fn certificates(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metes-install"));
     command.args(["certificates", "--template", "template", "--ca", "metes-ca", "--out", "out.json"]);
-    command.args(arguments).env("NAMESPACE", "metes").current_dir(folder);
+    command.env("NAMESPACE", "metes-system").current_dir(folder);
     command
 }
 
 fn unpack(folder: &Path, secret: &Value) -> String {
     assert_eq!(secret["type"], "kubernetes.io/tls");
-    assert_eq!(secret["metadata"]["namespace"], "metes");
     let name = secret["metadata"]["name"].as_str().expect("a name").to_owned();
+    let of_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-webhook"].contains(&&*name);
+    assert_eq!(secret["metadata"]["namespace"], if of_pods { "metes" } else { "metes-system" });
     fs::create_dir_all(folder.join(&name)).expect("a folder can be made");
     for (file, data) in secret["data"].as_object().expect("data") {
         let content = STANDARD.decode(data.as_str().expect("a text")).expect("base64");
@@ -103,7 +100,7 @@ fn each_is_good_for_its_use() {
     }
     for (option, name) in [
         ("-checkhost", "etcd.example"),
-        ("-checkhost", "etcd.metes.svc"),
+        ("-checkhost", "etcd.metes-system.svc"),
         ("-checkip", "10.0.0.1"),
         ("-checkip", "fd00::2"),
     ] {
@@ -140,7 +137,7 @@ fn no_core_file_holds_the_authoritys_key() {
     let program = env!("CARGO_BIN_EXE_metes-install");
     let command = format!(
         "ulimit -c unlimited && \
-         exec '{program}' certificates --template template --ca metes-ca --out other --namespace metes"
+         exec '{program}' certificates --template template --ca metes-ca --out other --namespace metes-system"
     );
     let mut child = Command::new("sh").args(["-c", &command]).current_dir(folder).spawn().expect("sh runs");
     // Opened when it reads; it waits for the end of the file.
@@ -172,68 +169,11 @@ fn half_an_authority_is_refused() {
             "--out",
             "other",
             "--namespace",
-            "metes",
+            "metes-system",
         ])
         .current_dir(folder.path())
         .output()
         .expect("metes-install runs");
     assert_eq!(output.status.code(), Some(1));
     assert!(!folder.path().join("other").exists());
-}
-
-/// The Job of manifests/ runs at each sync of a GitOps tool: it changes only what is not as it should be.
-#[test]
-fn good_certificates_are_kept() {
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let folder = folder.path();
-    let keep = ["--keep", "."];
-    assert_eq!(make_with(folder, &keep), ALL);
-    let authority = fs::read(folder.join("metes-ca/tls.crt")).expect("readable");
-    assert_eq!(make_with(folder, &keep), ["metes-ca"]);
-    assert_eq!(fs::read(folder.join("metes-ca/tls.crt")).expect("readable"), authority);
-    // Half of their time is not left any more, as a longer time shows.
-    assert_eq!(make_with(folder, &[&keep[..], &["--days", "800"]].concat()), ALL);
-    assert_eq!(make_with(folder, &[&keep[..], &["--days", "800"]].concat()), ["metes-ca"]);
-    // Its names are others.
-    let made = folder.join("metes-etcd-peer/made.json");
-    let mut other: Value = serde_json::from_slice(&fs::read(&made).expect("readable")).expect("JSON");
-    other["names"] = json!(["10.0.0.9"]);
-    fs::write(&made, other.to_string()).expect("a file can be written");
-    fs::write(folder.join("metes-node/made.json"), "half").expect("a file can be written");
-    assert_eq!(make_with(folder, &keep), ["metes-ca", "metes-etcd-peer", "metes-node"]);
-    // Another authority, by renewing all at once.
-    fs::rename(folder.join("metes-ca"), folder.join("old-ca")).expect("it is there");
-    assert_eq!(make(folder), ALL, "without it, all are made anew");
-}
-
-#[test]
-fn an_authority_that_is_gone_is_not_replaced_in_silence() {
-    let folder = tempfile::tempdir().expect("a folder can be made");
-    let folder = folder.path();
-    let (made, out) = (folder.join("made"), folder.join("out.json"));
-    make(folder);
-    fs::remove_dir_all(folder.join("metes-ca")).expect("it is there");
-    fs::remove_file(&out).expect("it is there");
-    fs::create_dir(&made).expect("a folder can be made");
-    for name in ["metes-node", "metes-etcd-server"] {
-        fs::rename(folder.join(name), made.join(name)).expect("it is there");
-    }
-    let refused = |words: &[&str]| {
-        let output = certificates(folder, &["--keep", "made"]).output().expect("metes-install runs");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && !out.exists(), "{text}");
-        assert!(words.iter().all(|words| text.contains(words)), "{text}");
-    };
-    let delete = "kubectl -n metes delete secret metes-etcd-server metes-node";
-    refused(&["metes-ca is gone", "Restore metes-ca", delete]);
-    // Somebody has put another one there.
-    let other = tempfile::tempdir().expect("a folder can be made");
-    make(other.path());
-    fs::rename(other.path().join("metes-ca"), folder.join("metes-ca")).expect("it is there");
-    refused(&["metes-ca has another authority", "Restore metes-ca", delete]);
-    fs::remove_dir_all(folder.join("metes-ca")).expect("it is there");
-    for name in ["metes-node", "metes-etcd-server"] {
-        fs::remove_dir_all(made.join(name)).expect("it is there");
-    }
-    assert_eq!(make_with(folder, &["--keep", "made"]), ALL, "somebody has deleted the Secrets");
 }

@@ -49,7 +49,7 @@ impl Nodes {
         let nodes = Self { folder, net };
         nodes.name_members(&[1, 2, 3, 4]);
         let mut made =
-            nodes.installer(&["certificates", "--namespace=metes", "--ca=none", "--out=secrets.json"]);
+            nodes.installer(&["certificates", "--namespace=metes-system", "--ca=none", "--out=secrets.json"]);
         assert!(made.output().expect("metes-install runs").status.success());
         nodes.unpack_secrets();
         nodes.name_members(&[1, 2, 3]);
