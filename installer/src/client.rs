@@ -1,14 +1,14 @@
 //! A client of etcd, with the certificate of a member: its user in etcd has all rights, where etcd has users.
 
 use std::error::Error as _;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use etcd_client::{Certificate, Error, Identity, TlsOptions};
 use tokio::time::timeout;
 
 use crate::failure::Failure;
+use crate::files::read;
 
 /// Where the files of one kind are.
 #[derive(Debug, Clone)]
@@ -20,7 +20,6 @@ pub(crate) struct TlsFiles {
 
 /// As a client of etcd.
 pub(crate) fn tls(files: &TlsFiles) -> Result<TlsOptions, Failure> {
-    let read = |path: &Path| fs::read(path).map_err(Failure::on("read", path));
     let ca = Certificate::from_pem(read(&files.ca)?);
     let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
     Ok(TlsOptions::new().ca_certificate(ca).identity(identity))

@@ -7,7 +7,6 @@
 //! Before each start of etcd this program finds out the way to begin. Where only the container starts again, its
 //! configuration is there already. If its data are, too, etcd starts with both, whatever has changed around it.
 
-use std::fs;
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -61,7 +60,7 @@ fn exec(etcd: &Path, config: &Path) -> Failure {
 
 /// The configuration of all members.
 fn shared(base: &Path) -> Result<Map<String, Value>, Failure> {
-    object(base, &fs::read(base).map_err(Failure::on("read", base))?)
+    object(base, &files::read(base)?)
 }
 
 /// The certificate with which a member asks others as a client.

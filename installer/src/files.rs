@@ -60,6 +60,10 @@ pub(crate) fn sync(folder: &Path) -> Result<(), Failure> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Failure::on("sync", folder))
 }
 
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(Failure::on("read", path))
+}
+
 /// The content of a file, or none if there is no such file.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     match fs::read(path) {
@@ -81,8 +85,7 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<(), Failure> {
 /// A program cannot copy files out of an image that has no shell, but for itself.
 pub(crate) fn copy_this_program(to: &Path) -> Result<(), Failure> {
     let program = std::env::current_exe().map_err(Failure::on("find", Path::new("this program")))?;
-    let content = fs::read(&program).map_err(Failure::on("read", &program))?;
-    replace(to, &content, 0o755)
+    replace(to, &read(&program)?, 0o755)
 }
 
 /// The paths in a folder, in order; none if there is no such folder.

@@ -80,7 +80,7 @@ impl Wanted {
         if length(&self.plugin) != length(&self.source) {
             return Ok(false);
         }
-        let new = fs::read(&self.source).map_err(Failure::on("read", &self.source))?;
+        let new = files::read(&self.source)?;
         Ok(files::read_if_there(&self.plugin)?.as_deref() == Some(new.as_slice()))
     }
 }
@@ -121,7 +121,7 @@ pub(crate) fn pass(arguments: &InstallArgs) -> Result<Option<String>, Failure> {
 }
 
 fn replace_plugin(wanted: &Wanted, bin_dir: &Path) -> Result<(), Failure> {
-    let plugin = fs::read(&wanted.source).map_err(Failure::on("read", &wanted.source))?;
+    let plugin = files::read(&wanted.source)?;
     let trial = Trial { bin_dir, host_file: &wanted.host_file() };
     let said = files::replace_if(&wanted.plugin, &plugin, 0o755, |new| trial.judge(new, &wanted.plugin))?;
     let though = said.map_or(String::new(), |said| format!(", though its STATUS {said}"));

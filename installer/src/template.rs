@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
+use crate::files;
 
 /// The keys that name a file: in `etcd`, and whereabouts' names for them beside it.
 const FILES_IN_ETCD: [&str; 4] = ["ca_file", "cert_file", "key_file", "password_file"];
@@ -45,7 +46,7 @@ impl Endpoint {
 
 impl Template {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let content = fs::read(path).map_err(Failure::on("read", path))?;
+        let content = files::read(path)?;
         let template = Self { path: path.to_owned(), keys: object(path, &content)? };
         match template.keys.get("cluster").and_then(Value::as_str) {
             Some(UNEDITED) => Err(template.refused("cluster", "is to be edited: give this cluster a name")),
@@ -105,7 +106,7 @@ impl Template {
             let folder = path.parent().unwrap_or(Path::new("/"));
             let generation = folders.entry(folder.to_owned()).or_insert_with(|| generation(folder));
             let path = generation.join(&name);
-            let content = fs::read(&path).map_err(Failure::on("read", &path))?;
+            let content = files::read(&path)?;
             if content.is_empty() {
                 return Err(Failure::new(format!("{} is empty", path.display())));
             }

@@ -1,7 +1,5 @@
 //! The certificates with which a member speaks to the others: those that its etcd uses.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
@@ -11,6 +9,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::client::TlsFiles;
 use crate::failure::Failure;
+use crate::files::read;
 
 /// For asking the steps of other members and answering them, and for etcd.
 #[derive(Clone)]
@@ -51,8 +50,4 @@ impl Tls {
             asking: Arc::new(asking.map_err(|e| wrong(&e))?),
         })
     }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(Failure::on("read", path))
 }
