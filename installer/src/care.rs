@@ -165,27 +165,49 @@ struct Care {
 }
 
 impl Care {
+    /// All that fails in one pass is told in one line.
     async fn pass(&mut self, arguments: &EtcdCareArgs) -> Result<(), String> {
         let EtcdCareArgs { member, kept } = arguments;
         let member = Member::of(member).map_err(|e| e.to_string())?;
         let mut client = member.connect().await.map_err(|why| format!("waits for etcd: {why}"))?;
-        // A snapshot needs no majority, and users do.
-        let begun = if self.knows_users { Ok(()) } else { self.begin(&member, &mut client).await };
-        if Instant::now() >= self.snapshot_from && is_due(&member, kept)? {
+        // Each is tried, whatever the others say: a snapshot needs no majority, and users do.
+        let done = [
+            self.begin(&member, &mut client).await,
+            self.take_if_due(&member, kept, &mut client).await,
+            self.defragment_if_due(&member, &mut client).await,
+        ];
+        let failed: Vec<String> = done.into_iter().filter_map(Result::err).collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
+    }
+
+    async fn take_if_due(
+        &mut self,
+        member: &Member,
+        kept: &KeptArgs,
+        client: &mut Client,
+    ) -> Result<(), String> {
+        if Instant::now() >= self.snapshot_from && is_due(member, kept)? {
             self.snapshot_from = Instant::now() + PAUSE_AFTER_FAILURE;
-            let taken = snapshots::take(&mut client, kept).await;
+            let taken = snapshots::take(client, kept).await;
             say(&taken.map_err(|e| format!("no snapshot: {e}"))?);
         }
+        Ok(())
+    }
+
+    async fn defragment_if_due(&mut self, member: &Member, client: &mut Client) -> Result<(), String> {
         if self.defragmented < DEFRAGMENTATION.last(member.place(), now()) {
             // Also if it fails: a second attempt would meet that of another member.
             self.defragmented = now();
-            tell(&member.defragment(&mut client).await.map_err(|why| format!("not defragmented: {why}"))?);
+            tell(&member.defragment(client).await.map_err(|why| format!("not defragmented: {why}"))?);
         }
-        begun
+        Ok(())
     }
 
     /// Only where etcd asks for no users: a user that somebody has deleted does not come back.
     async fn begin(&mut self, member: &Member, client: &mut Client) -> Result<(), String> {
+        if self.knows_users {
+            return Ok(());
+        }
         let asked = roles::are_asked_for(client).await;
         if !asked.map_err(|why| format!("it is not known if etcd asks for users: {why}"))? {
             let set = roles::set(client, &member.prefix).await;

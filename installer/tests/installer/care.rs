@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use etcd_client::{Client, Error};
 
-use crate::nodes::{Nodes, tool};
+use crate::nodes::{Nodes, Pod, tool};
 use crate::support::wait_for;
 
 const CARED: [&str; 6] =
@@ -26,6 +26,16 @@ fn snapshots_of(nodes: &Nodes, node: u8) -> PathBuf {
     let folder = nodes.path(&format!("snapshots-{node}"));
     fs::create_dir_all(&folder).expect("a folder can be made");
     folder
+}
+
+/// The first node has the only member, which answers.
+fn one_member(nodes: &Nodes) -> Pod<'_> {
+    nodes.name_members(&[1]);
+    let pod = nodes.start(1);
+    pod.runs();
+    // The client may be later than etcd.
+    wait_for("etcd to answer", || nodes.ask(1, async |client| client.status().await));
+    pod
 }
 
 /// The container beside a member. Ends with its value.
@@ -115,9 +125,7 @@ fn as_user<T>(
 #[test]
 fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
     let nodes = Nodes::new(10);
-    nodes.name_members(&[1]);
-    let pod = nodes.start(1);
-    pod.runs();
+    let _pod = one_member(&nodes);
     let care = Care::of(&nodes, 1);
     care.says("switched authentication on");
     let put = |user: &str, key: &str| as_user(&nodes, user, async |client| client.put(key, "", None).await);
@@ -155,11 +163,7 @@ fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
 #[test]
 fn users_and_roles_are_those_that_are_documented() {
     let nodes = Nodes::new(11);
-    nodes.name_members(&[1]);
-    let pod = nodes.start(1);
-    pod.runs();
-    // The client may be later than etcd.
-    wait_for("etcd to answer", || nodes.ask(1, async |client| client.status().await));
+    let pod = one_member(&nodes);
     let text = succeeds(verb(&nodes, "etcd-roles", 1));
     assert!(text.contains("switched authentication on"), "{text}");
     let made = rights(&nodes, 1);
@@ -168,9 +172,7 @@ fn users_and_roles_are_those_that_are_documented() {
     }
     drop(pod);
     nodes.wipe(1);
-    let pod = nodes.start(1);
-    pod.runs();
-    wait_for("etcd to answer", || nodes.ask(1, async |client| client.status().await));
+    let _pod = one_member(&nodes);
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/security.md");
     let page = fs::read_to_string(page).expect("it is there");
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ etcdctl "));
@@ -184,10 +186,7 @@ fn users_and_roles_are_those_that_are_documented() {
 #[test]
 fn what_was_half_done_is_finished_and_what_is_too_wide_is_taken_away() {
     let nodes = Nodes::new(12);
-    nodes.name_members(&[1]);
-    let pod = nodes.start(1);
-    pod.runs();
-    wait_for("etcd to answer", || nodes.ask(1, async |client| client.status().await));
+    let _pod = one_member(&nodes);
     for words in [
         &["role", "add", "metes-node"][..],
         &["role", "grant-permission", "metes-node", "--prefix=true", "readwrite", "/"],
@@ -240,6 +239,21 @@ fn snapshots_are_whole_private_and_the_newest_are_kept() {
     let mut restore = Command::new(tool("etcd-clients", "ETCD_CLIENTS").join("etcdutl"));
     restore.args(["snapshot", "restore"]).arg(newest).arg("--data-dir").arg(nodes.path("restored"));
     succeeds(restore);
+}
+
+/// Without a majority there are no users, and no file can be made in /proc.
+#[test]
+fn what_fails_in_one_pass_hides_nothing_else() {
+    let nodes = Nodes::new(16);
+    let [_first, second, third] = nodes.start_all([1, 2, 3]);
+    nodes.put(1, "before");
+    drop((second, third));
+    symlink("/proc", nodes.path("snapshots-1")).expect("a link can be made");
+    let care = Care::of(&nodes, 1);
+    care.says("no snapshot: ");
+    let said = care.log();
+    let line = said.lines().find(|line| line.contains("no snapshot: ")).unwrap_or_default();
+    assert!(line.contains("it is not known if etcd asks for users: "), "{said}");
 }
 
 #[test]
