@@ -40,6 +40,10 @@ pub(crate) enum Verb {
     EtcdDefragment(MemberArgs),
     /// List the snapshots of etcd on this node
     Snapshots(SnapshotsArgs),
+    /// Copy the newest snapshot of etcd on this node to another disk, if it is of the last day
+    SnapshotCopy(SnapshotCopyArgs),
+    /// Print a snapshot of etcd, to be restored
+    SnapshotPrint(SnapshotPrintArgs),
     /// Restore this member of etcd from a snapshot
     EtcdRestore(EtcdRestoreArgs),
     /// Do nothing, in a pod in which people run commands
@@ -198,7 +202,7 @@ pub(crate) struct KeptArgs {
     /// Where the snapshots are
     #[arg(long, value_name = "FOLDER", default_value = "/snapshots")]
     pub(crate) folder: PathBuf,
-    /// How many snapshots stay when one is taken
+    /// How many snapshots stay when one is added
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) keep: u16,
 }
@@ -222,6 +226,25 @@ pub(crate) struct SnapshotsArgs {
     /// This node's name
     #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) node: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotCopyArgs {
+    /// Where this node's snapshots are
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) from: PathBuf,
+    #[command(flatten)]
+    pub(crate) kept: KeptArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotPrintArgs {
+    /// Where the snapshots are
+    #[arg(long, value_name = "FOLDER", default_value = "/snapshots")]
+    pub(crate) folder: PathBuf,
+    /// Which one; the newest without it
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -277,6 +300,9 @@ mod tests {
             "etcd-roles --node-ip 10.0.0.1",
             "etcd-snapshot --node-ip 10.0.0.1",
             "snapshots --node n --stay",
+            "snapshot-copy --from /node --folder /x --keep 14",
+            "snapshot-print",
+            "snapshot-print etcd-20261123T024701Z.db --folder /x",
             "etcd-restore --node-ip 10.0.0.1",
             "copy --out /tools/metes-install",
             "stay",
@@ -303,6 +329,7 @@ mod tests {
             "etcd-care --node-ip 10.0.0.1 --keep 0",
             "snapshots --node n --keep 1",
             "snapshots --node=",
+            "snapshot-copy",
             "etcd-restore --node-ip node",
             "copy",
         ] {

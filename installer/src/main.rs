@@ -69,6 +69,8 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::EtcdSnapshot(arguments) => care::take_snapshot(arguments),
         Verb::EtcdDefragment(arguments) => care::defragment(arguments),
         Verb::Snapshots(arguments) => list_snapshots(arguments),
+        Verb::SnapshotCopy(arguments) => snapshots::copy(arguments).map(|done| say(&done)),
+        Verb::SnapshotPrint(arguments) => snapshots::print(arguments),
         Verb::EtcdRestore(arguments) => restore::restore(arguments).map(|done| tell(&[done])),
         Verb::Stay => stop::unless_terminated(std::future::pending::<()>()).map(drop),
         Verb::Copy(arguments) => files::copy_this_program(&arguments.out),

@@ -1,9 +1,9 @@
-//! The snapshots of etcd on one node: each has its time as its name, so none overwrites another one.
+//! The snapshots of etcd in one folder: each has its time as its name, so none overwrites another one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use etcd_client::Client;
@@ -11,57 +11,114 @@ use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use crate::arguments::{KeptArgs, SnapshotsArgs};
+use crate::arguments::{KeptArgs, SnapshotCopyArgs, SnapshotPrintArgs, SnapshotsArgs};
 use crate::client::in_words;
 use crate::failure::Failure;
 use crate::files;
 
 const BEGIN: &str = "etcd-";
 const END: &str = ".db";
-/// The name of a snapshot that is being received.
+/// The name of a snapshot that is being written.
 const NEW: &str = ".new.db";
 /// The time in which etcd sends its whole database.
 const RECEIVE: Duration = Duration::from_secs(600);
 /// The part of a snapshot that is in memory at a time, in bytes.
 const PIECE: usize = 1 << 16;
 
-/// Takes a snapshot of the member that the client asks, keeps it if it is whole, and removes the oldest. Says what it
-/// has done.
+/// Takes a snapshot of the member that the client asks, and keeps it. Says what it has done.
 pub(crate) async fn take(client: &mut Client, kept: &KeptArgs) -> Result<String, Failure> {
-    let KeptArgs { folder, keep } = kept;
-    let new = folder.join(NEW);
-    // A process that was killed has left it.
-    files::remove_if_there(&new)?;
-    let received = timeout(RECEIVE, receive(client, &new)).await;
-    let size = received.unwrap_or_else(|_| Err(Failure::new(format!("no end in {} s", RECEIVE.as_secs()))));
-    let size = size.inspect_err(|_| drop(files::remove_if_there(&new)))?;
-    digest(&new)?;
-    let path = folder.join(name(OffsetDateTime::now_utc()));
-    fs::rename(&new, &path).map_err(Failure::on("write", &path))?;
-    files::sync(folder)?;
-    // After a clock was wrong, the new one may not have the newest name.
-    let older =
-        snapshots(folder)?.into_iter().map(|(name, _)| folder.join(name)).filter(|older| *older != path);
-    for older in older.skip(usize::from(*keep).saturating_sub(1)) {
-        files::remove_if_there(&older)?;
-    }
-    Ok(format!("took the snapshot {}, {} KiB", path.display(), size.div_ceil(1024)))
+    let mut new = New::create(kept)?;
+    let received = timeout(RECEIVE, receive(client, &mut new)).await;
+    received.unwrap_or_else(|_| Err(Failure::new(format!("no end in {} s", RECEIVE.as_secs()))))?;
+    Ok(format!("took the snapshot {}", new.keep(&name(OffsetDateTime::now_utc()))?))
 }
 
-/// Writes what etcd sends to a file that root alone may read: it has everything that etcd has. Returns its size in
-/// bytes.
-async fn receive(client: &mut Client, new: &Path) -> Result<u64, Failure> {
+/// Writes what etcd sends.
+async fn receive(client: &mut Client, new: &mut New<'_>) -> Result<(), Failure> {
     let failed = |e: etcd_client::Error| Failure::new(in_words(&e));
-    let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new);
-    let mut file = open.map_err(Failure::on("write", new))?;
     let mut stream = client.snapshot().await.map_err(failed)?;
-    let mut size = 0;
     while let Some(part) = stream.message().await.map_err(failed)? {
-        file.write_all(part.blob()).map_err(Failure::on("write", new))?;
-        size += part.blob().len() as u64;
+        new.file.write_all(part.blob()).map_err(Failure::on("write", &new.path))?;
     }
-    file.sync_all().map_err(Failure::on("write", new))?;
-    Ok(size)
+    Ok(())
+}
+
+/// Copies the newest snapshot of this node, unless its copy is there. Says what it has done.
+pub(crate) fn copy(arguments: &SnapshotCopyArgs) -> Result<String, Failure> {
+    let SnapshotCopyArgs { from, kept } = arguments;
+    let now = OffsetDateTime::now_utc();
+    let newest = newest(from, now)?.ok_or_else(|| none_in(from))?;
+    // Each node has one of every night, so a failed night is a failed copy.
+    if newest < name(now - time::Duration::DAY) {
+        let why = "is older than a day: the container `care` of etcd's pod on this node says why";
+        return Err(Failure::new(format!("{newest}, the newest snapshot in {}, {why}", from.display())));
+    }
+    let (original, copy) = (from.join(&newest), kept.folder.join(&newest));
+    let whole = digest(&original)?;
+    if copy.exists() && digest(&copy).is_ok_and(|digest| digest == whole) {
+        return Ok(format!("{} is there already", copy.display()));
+    }
+    let mut new = New::create(kept)?;
+    let copied = File::open(&original).and_then(|mut original| io::copy(&mut original, &mut new.file));
+    copied.map_err(Failure::on("copy", &original))?;
+    Ok(format!("copied to {}", new.keep(&newest)?))
+}
+
+/// Prints the snapshot of this name, or the newest.
+pub(crate) fn print(arguments: &SnapshotPrintArgs) -> Result<(), Failure> {
+    let SnapshotPrintArgs { folder, name } = arguments;
+    let newest = || newest(folder, OffsetDateTime::now_utc())?.ok_or_else(|| none_in(folder));
+    let path = folder.join(name.clone().map_or_else(newest, Ok)?);
+    digest(&path)?;
+    let mut out = io::stdout().lock();
+    let printed = File::open(&path).and_then(|mut file| io::copy(&mut file, &mut out));
+    printed.and_then(|_| out.flush()).map_err(Failure::on("print", &path))
+}
+
+fn none_in(folder: &Path) -> Failure {
+    Failure::new(format!("{} has no snapshot", folder.display()))
+}
+
+/// A snapshot that is being written. It is removed with this value, unless it is kept.
+struct New<'a> {
+    kept: &'a KeptArgs,
+    path: PathBuf,
+    file: File,
+}
+
+impl<'a> New<'a> {
+    /// Root alone may read it: it has everything that etcd has.
+    fn create(kept: &'a KeptArgs) -> Result<Self, Failure> {
+        let path = kept.folder.join(NEW);
+        // A process that was killed has left it.
+        files::remove_if_there(&path)?;
+        let open = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = open.map_err(Failure::on("write", &path))?;
+        Ok(Self { kept, path, file })
+    }
+
+    /// Gives it this name if it is whole, and removes the oldest ones. Returns its path and size.
+    fn keep(self, name: &str) -> Result<String, Failure> {
+        let KeptArgs { folder, keep } = self.kept;
+        self.file.sync_all().map_err(Failure::on("write", &self.path))?;
+        digest(&self.path)?;
+        let path = folder.join(name);
+        fs::rename(&self.path, &path).map_err(Failure::on("write", &path))?;
+        files::sync(folder)?;
+        // After a clock was wrong, the new one may not have the newest name.
+        let older = snapshots(folder)?.into_iter().filter(|(older, _)| older != name);
+        for (older, _) in older.skip(usize::from(*keep).saturating_sub(1)) {
+            files::remove_if_there(&folder.join(older))?;
+        }
+        let size = fs::metadata(&path).map_err(Failure::on("read", &path))?.len();
+        Ok(format!("{}, {} KiB", path.display(), size.div_ceil(1024)))
+    }
+}
+
+impl Drop for New<'_> {
+    fn drop(&mut self) {
+        let _ = files::remove_if_there(&self.path);
+    }
 }
 
 /// The name of the newest snapshot. One from the future was taken while the clock was wrong, and does not count.

@@ -257,6 +257,30 @@ fn what_fails_in_one_pass_hides_nothing_else() {
 }
 
 #[test]
+fn a_copy_of_a_snapshot_restores_a_member() {
+    let nodes = Nodes::new(15);
+    let _pod = one_member(&nodes);
+    nodes.put(1, "before");
+    let folder = snapshots_of(&nodes, 1);
+    let mut take = verb(&nodes, "etcd-snapshot", 1);
+    take.arg(format!("--folder={}", folder.display()));
+    succeeds(take);
+    fs::create_dir(nodes.path("claim")).expect("a folder can be made");
+    let claim = format!("--folder={}", nodes.path("claim").display());
+    let mut copy = Command::new(env!("CARGO_BIN_EXE_metes-install"));
+    copy.arg("snapshot-copy").arg(format!("--from={}", folder.display())).arg(&claim);
+    succeeds(copy);
+    let printed = File::create(nodes.path("restore.db")).expect("a file can be made");
+    let mut print = Command::new(env!("CARGO_BIN_EXE_metes-install"));
+    print.arg("snapshot-print").arg(&claim).stdout(printed);
+    assert!(print.status().expect("the program starts").success());
+    let mut restore = Command::new(tool("etcd-clients", "ETCD_CLIENTS").join("etcdutl"));
+    restore.args(["snapshot", "restore"]).arg(nodes.path("restore.db"));
+    restore.arg("--data-dir").arg(nodes.path("restored"));
+    succeeds(restore);
+}
+
+#[test]
 fn a_member_that_is_defragmented_does_not_lead() {
     let nodes = Nodes::new(14);
     let pods = nodes.start_all([1, 2, 3]);

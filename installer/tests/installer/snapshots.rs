@@ -1,6 +1,7 @@
 //! Snapshots of etcd by the real program: kept, listed and restored.
 
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -115,6 +116,54 @@ fn snapshots_are_listed_by_their_time() {
     let text = said(&node.run(&["snapshots", "--folder=snapshots"]), true);
     let expected = [2, 1, 0].map(|second| format!("etcd-20200101T00000{second}Z.db  196 KiB  alpha\n"));
     assert_eq!(text, expected.concat());
+}
+
+/// The name of a snapshot that was taken at this time.
+fn name(at: &str) -> String {
+    let date = Command::new("date").args(["-u", "+etcd-%Y%m%dT%H%M%SZ.db", "-d", at]).output();
+    String::from_utf8(date.expect("date runs").stdout).expect("it is text").trim_end().to_owned()
+}
+
+/// As each night: a copy of the newest one, if it is new and whole.
+#[test]
+fn the_newest_snapshot_is_copied_to_another_disk() {
+    let node = Node::new();
+    fs::create_dir(node.path("claim")).expect("a folder can be made");
+    let copy = || node.run(&["snapshot-copy", "--from=snapshots", "--folder=claim", "--keep=2"]);
+    assert!(said(&copy(), false).contains("snapshots has no snapshot"));
+    let yesterday = name("25 hours ago");
+    node.snapshot(&format!("snapshots/{yesterday}"), b"of yesterday");
+    let text = said(&copy(), false);
+    assert!(
+        text.contains(&format!("{yesterday}, the newest snapshot in snapshots, is older than a day")),
+        "{text}"
+    );
+    let today = name("1 hour ago");
+    node.write(&format!("snapshots/{today}"), b"half of one");
+    assert!(said(&copy(), false).contains(&format!("snapshots/{today} is no whole snapshot")));
+    assert_eq!(node.names("claim"), [""; 0]);
+
+    node.snapshot(&format!("snapshots/{today}"), b"of today");
+    for old in ["etcd-20200101T000000Z.db", "etcd-20200102T000000Z.db"] {
+        node.snapshot(&format!("claim/{old}"), b"of a member on another node");
+    }
+    let text = said(&copy(), true);
+    assert!(text.contains(&format!("copied to claim/{today}, 1 KiB")), "{text}");
+    assert_eq!(node.names("claim"), ["etcd-20200102T000000Z.db", &today]);
+    let mode = fs::metadata(node.path(&format!("claim/{today}"))).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(said(&copy(), true).contains("is there already"));
+    // A disk that has lost a part of it.
+    node.write(&format!("claim/{today}"), b"half of one");
+    assert!(said(&copy(), true).contains("copied to"));
+
+    let print = |arguments: &[&str]| node.run(&[&["snapshot-print", "--folder=claim"], arguments].concat());
+    let read = |name: &str| fs::read(node.path(name)).expect("it is there");
+    assert_eq!(print(&[]).stdout, read(&format!("snapshots/{today}")));
+    assert_eq!(print(&["etcd-20200102T000000Z.db"]).stdout, read("claim/etcd-20200102T000000Z.db"));
+    node.write(&format!("claim/{today}"), b"half of one");
+    let refused = print(&[]);
+    assert!(said(&refused, false).contains("is no whole snapshot") && refused.stdout.is_empty());
 }
 
 #[test]
