@@ -12,12 +12,27 @@ use tempfile::TempDir;
 
 const CRD_MAX: Duration = Duration::from_secs(30);
 /// The folders that an operator applies as they are; the other ones are parts of these.
-const WHOLE: [&str; 7] =
-    ["", "byo-etcd", "adopt", "etcd-restore", "import-whereabouts", "uninstall", "webhook"];
+const WHOLE: [&str; 8] = [
+    "",
+    "byo-etcd",
+    "adopt",
+    "etcd-restore",
+    "etcd-snapshots-copy",
+    "import-whereabouts",
+    "uninstall",
+    "webhook",
+];
 /// The component that is taken along where metes serves the default network.
 const HOST_NETWORK: (&str, &str) = ("  # - ../host-network\n", "  - ../host-network\n");
-/// The workloads that must write to folders of the node. All others run under the strictest policy.
-const ON_THE_NODE: [&str; 4] = ["etcd", "metes-etcd-restore", "metes-installer", "metes-uninstall"];
+/// The workloads that need folders of the node, or files of root in a claim. All others run under the strictest policy.
+const ON_THE_NODE: [&str; 6] = [
+    "etcd",
+    "metes-etcd-restore",
+    "metes-etcd-snapshots-copy",
+    "metes-etcd-snapshots-read",
+    "metes-installer",
+    "metes-uninstall",
+];
 /// The label of etcd's nodes, which a kubelet cannot give itself: tests/kube/node_identity.rs shows it.
 const OF_ETCD: &str = "metes.dev.node-restriction.kubernetes.io/etcd";
 /// The workload that may wait until pods have a network, also where metes is the plugin that gives it to them.
@@ -122,7 +137,10 @@ fn apply_and_delete(api: &KubeApi, kubectl: &Kubectl, source: &str, yaml: &str) 
     let _alone = alone();
     let answered = kubectl.apply(yaml);
     let read = |objects: &[Value]| -> Vec<Value> {
-        objects.iter().map(|object| api.get(&api.path_of(object))).collect()
+        let mut all: Vec<Value> = objects.iter().map(|object| api.get(&api.path_of(object))).collect();
+        // The server writes the same claim a second time.
+        all.iter_mut().for_each(|object| drop(object["metadata"]["resourceVersion"].take()));
+        all
     };
     let first = read(&answered);
     let second = read(&kubectl.apply(yaml));
@@ -130,6 +148,10 @@ fn apply_and_delete(api: &KubeApi, kubectl: &Kubectl, source: &str, yaml: &str) 
     // Nobody here ends the deletion of a namespace.
     for object in first.iter().filter(|object| object["kind"] != "Namespace") {
         let path = api.path_of(object);
+        if object["kind"] == "PersistentVolumeClaim" {
+            // Nobody here lets it go when no pod uses it.
+            api.patch(&path, &json!({"metadata": {"finalizers": null}}));
+        }
         // A Job would otherwise wait for somebody who takes its pods along.
         api.ask("DELETE", &path, Some(&json!({"propagationPolicy": "Background"}))).ok(&path);
         assert!(api.find(&path).is_none(), "{path} stays");
@@ -495,7 +517,7 @@ fn passes_end_before_the_next_and_leave_little_behind() {
         assert!(spec["jobTemplate"]["spec"]["activeDeadlineSeconds"].is_u64(), "{}", workload.name());
         let source = workload.source;
         let by_hand = matches!(source, "adopt" | "import-whereabouts")
-            || ["-admin", "-force", "-dry-run"].iter().any(|end| workload.name().ends_with(end));
+            || ["-admin", "-force", "-dry-run", "-read"].iter().any(|end| workload.name().ends_with(end));
         assert_eq!(spec["suspend"] == true, by_hand, "{source}: {}", workload.name());
     }
 }
@@ -887,6 +909,24 @@ fn each_node_of_etcd_keeps_snapshots_and_can_be_restored() {
     assert_eq!(restore.host_paths(false), BTreeSet::from([data]));
 }
 
+/// After the last member has taken its own. Copies stay twice as long as what they are copies of.
+#[test]
+fn snapshots_are_copied_to_a_claim_each_night() {
+    let claim = json!({"claimName": "metes-etcd-snapshots"});
+    let of = |name| Workload::of("etcd-snapshots-copy", "CronJob", name);
+    let (copy, read) = (of("metes-etcd-snapshots-copy"), of("metes-etcd-snapshots-read"));
+    for workload in [&copy, &read] {
+        assert_eq!(workload.spec()["nodeSelector"], json!({OF_ETCD: ""}), "all of etcd is in a copy");
+        assert!(workload.volumes().iter().any(|one| one["persistentVolumeClaim"] == claim));
+    }
+    let spec = &copy.object["spec"];
+    assert_eq!((&spec["schedule"], &spec["timeZone"]), (&json!("7 4 * * *"), &json!("Etc/UTC")));
+    assert_eq!(copy.containers()[0]["args"], json!(["snapshot-copy", "--from=/node", "--keep=14"]));
+    assert_eq!(copy.host_paths(true), BTreeSet::from(["/var/lib/metes-etcd-snapshots"]));
+    assert!(copy.host_paths(false).is_empty(), "the node's own stay as they are");
+    assert!(read.host_paths(true).is_empty() && read.host_paths(false).is_empty());
+}
+
 /// Every object that pods name is there, or made by the makers of the certificates.
 #[test]
 fn what_pods_name_comes_along() {
@@ -1077,6 +1117,7 @@ fn other_ways_are_applied_too() {
     other.edit("base/kustomization.yaml", "  - ../etcd-certificates\n", "  - ../etcd-cert-manager\n");
     other.edit("base/kustomization.yaml", "components:\n", "components:\n  - ../events\n");
     other.edit("site/kustomization.yaml", HOST_NETWORK.0, HOST_NETWORK.1);
+    other.edit("base/kustomization.yaml", "  - ../viewer\n", "  - ../viewer\n  - ../etcd-snapshots-copy\n");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
     let objects = apply_and_delete(&applied.api, &kubectl, "other ways", &other.kustomize(""));
@@ -1099,8 +1140,25 @@ fn other_ways_are_applied_too() {
         of_kind("CronJob").iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
     assert_eq!(
         cronjobs,
-        BTreeSet::from(["metes-admin", "metes-reconciler-dry-run", "metes-reconciler-force"])
+        BTreeSet::from([
+            "metes-admin",
+            "metes-etcd-snapshots-copy",
+            "metes-etcd-snapshots-read",
+            "metes-reconciler-dry-run",
+            "metes-reconciler-force",
+        ])
     );
     assert_eq!(of_kind("Certificate").len(), 8);
     assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
+    // OpenShift allows folders of the node to this account and type alone.
+    let openshift = other.kustomize("overlays/openshift");
+    let copies: Vec<&str> =
+        openshift.split("\n---\n").filter(|one| one.contains("\n  name: metes-etcd-snapshots-")).collect();
+    assert_eq!(copies.len(), 2);
+    for copy in copies {
+        assert!(
+            copy.contains(" serviceAccountName: metes-node\n") && copy.contains(" type: spc_t\n"),
+            "{copy}"
+        );
+    }
 }
