@@ -69,8 +69,7 @@ step_restore() {
     local old before uids
     start_databases
     run_block "for n in 0 1 2; do kubectl -n metes-system exec etcd-\$n -c care -- /metes-install etcd-snapshot; done"
-    # shellcheck disable=SC2016
-    on alpha bash -c 'cat $(ls /var/lib/metes-etcd-snapshots/etcd-*.db | tail -n 1)' >"$WORK/snapshot"
+    copy_snapshot
     mapfile -t old < <(where alpha | cut -d ' ' -f 2 | grep -v /db-)
     kubectl -n work delete pod "${old[@]#*/}" --wait=false >>"$LOG/kubectl"
     kubectl -n work scale deployment web --replicas=18
@@ -106,6 +105,17 @@ step_restore() {
     eventually 180 "passes free what adopted pods had" agree_after_pass 12 0
     expect_whole "${NODES[@]}"
     outcome "21 pods ran on at their addresses, 3 of them databases; the snapshot knew $((12 - ${#old[@]}))"
+}
+
+# copy_snapshot: has the newest snapshot of a node copied to a claim, and the copy printed.
+copy_snapshot() {
+    kubectl apply -f hack/e2e.d/volume.yaml
+    kubectl apply -k manifests/etcd-snapshots-copy
+    run_job copy metes-etcd-snapshots-copy metes-system
+    run_block "kubectl -n metes-system create job copies --from=cronjob/metes-etcd-snapshots-read"
+    mv "$WORK/copy/restore.db" "$WORK/snapshot"
+    kubectl delete -k manifests/etcd-snapshots-copy --timeout=120s
+    kubectl delete -f hack/e2e.d/volume.yaml --timeout=60s
 }
 
 # tell_networks: writes what Multus would write: what the second network is, and which addresses databases have.
