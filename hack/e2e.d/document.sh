@@ -20,11 +20,11 @@ commands_of() {
 }
 
 # run_block COMMAND: runs this block. What is installed here is a kustomization around manifests/, as that page
-# advises: hack/e2e makes the copy.
+# advises: hack/e2e makes the copy. COPY is another copy, and CHANGE a script of sed for the commands.
 run_block() {
     local commands
-    commands=$(commands_of "$1" | sed 's|-k manifests$|-k hack/e2e.d/cluster|')
+    commands=$(commands_of "$1" | sed -e 's|-k manifests$|-k hack/e2e.d/cluster|' -e "${CHANGE:-}")
     [ -n "$commands" ] || die "docs/install.md has no block that begins with: $1"
-    (cd "$WORK/copy" && timeout 600 bash -euxo pipefail -c "$commands") </dev/null ||
+    (cd "${COPY:-$WORK/copy}" && timeout 600 bash -euxo pipefail -c "$commands") </dev/null ||
         die "a command of docs/install.md fails or takes longer than 10 minutes: see above, below $1"
 }

@@ -20,6 +20,7 @@ readonly STEPS=(
     "certificates: all certificates are renewed under load, and again after they have ended"
     "restore: an older snapshot of etcd is restored and running pods of both networks are adopted: nobody is renumbered"
     "upgrade: the plugin and etcd go to other versions and back under load; an older plugin refuses a newer store"
+    "move: all of metes moves to other namespaces under load, and back"
     "api-down: the API is down under load, for E2E_API_DOWN seconds or a minute"
     "leader-lost: the leader of etcd is killed under load"
     "node-cut-off: a node and its member lose their network under load"

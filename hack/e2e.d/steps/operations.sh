@@ -176,6 +176,24 @@ YAML
     outcome "3 nodes had another build and 3 members etcd 3.5, and went back; $FIGURES"
 }
 
+# From two namespaces to two others, and from those to the first ones.
+step_move() {
+    local moved
+    start_load "${NODES[@]}"
+    COPY=$WORK/moved move
+    moved=$(kubectl get namespaces -l app.kubernetes.io/part-of=metes -o name | sort | paste -sd ' ')
+    [ "$moved" = "namespace/net namespace/net-system" ] || die "metes is in $moved"
+    CHANGE='s/net-system/@/g; s/metes-system/net-system/g; s/@/metes-system/g; s/ metes$/ net/' move
+    stop_load
+    expect_none_failed
+    expect_whole "${NODES[@]}"
+    outcome "3 members of etcd and all else moved twice: $FIGURES"
+}
+
+move() {
+    run_block "kubectl create namespace net-system"
+}
+
 # roll_out FOLDER MINOR: as docs/install.md has it, until etcd's cluster has this minor version.
 roll_out() {
     kubectl -n metes-system delete job metes-certificates --ignore-not-found
