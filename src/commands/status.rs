@@ -2,7 +2,8 @@
 //!
 //! Where metes serves the default network, a STATUS that fails makes the node NotReady, and Kubernetes evicts its pods,
 //! though no running pod needs etcd. So a node that knows its store bears an etcd that is away for
-//! [`limits::STATUS_GRACE`]: the one case in which waiting may help, and in which no answer says anything else.
+//! [`limits::STATUS_GRACE`]: the one case in which waiting may help, and in which no answer, nor the last one before,
+//! says anything else.
 
 use super::Run;
 use crate::commands::errors::ToCni;
@@ -36,6 +37,13 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
             Ok(())
         }
         Err(Unserved::Away(error)) if knows_store => bear(run, error),
+        // Whatever is wrong is still wrong while etcd is away.
+        Err(Unserved::Verdict(error)) if knows_store => {
+            if let Err(why) = run.node.outage().note_verdict() {
+                tracing::warn!(error = %why, "a verdict is not noted: STATUS may bear an outage after it");
+            }
+            Err(error)
+        }
         Err(Unserved::Verdict(error) | Unserved::Away(error)) => Err(error),
     }
 }

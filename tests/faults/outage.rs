@@ -165,19 +165,18 @@ fn a_verdict_is_told_at_once() {
         ("no node", json!({"etcd": {"endpoints": [dead]}}), None),
     ];
     report(rows.into_iter().map(|(row, keys, verdict)| {
-        node.write_host_file(&host_file);
         node.change_host_file(keys);
         let outcome = node.status().config(&config()).run();
         let is_right = match verdict {
-            Some(words) => !outcome.succeeded() && outcome.stdout.contains(words) && !record(&node).exists(),
+            Some(words) => !outcome.succeeded() && outcome.stdout.contains(words),
             None => outcome.succeeded() && record(&node).exists(),
         };
+        node.write_host_file(&host_file);
+        assert_borne(&node);
         (!is_right).then(|| format!("{row}: {outcome}"))
     }));
-    node.write_host_file(&host_file);
 
     // A user who may not, and a store under suspicion.
-    assert_borne(&node);
     cluster.store().change_meta(&json!({"suspect": 1}));
     node.status().config(&config()).run().error(50);
     cluster.store().change_meta(&json!({"suspect": null}));
@@ -200,7 +199,34 @@ fn a_verdict_is_told_at_once() {
         "endpoints": endpoints, "ca_file": null, "cert_file": null, "key_file": null,
     }}));
     node.status().config(&config()).run().error(50);
-    assert!(!record(&node).exists(), "nothing of this is an outage");
     node.write_host_file(&host_file);
+    cluster.assert_clean();
+}
+
+#[test]
+fn after_a_verdict_an_outage_is_borne_for_no_moment() {
+    let mut etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = knowing(&cluster);
+    let fails = || drop(node.status().config(&config()).run().error(50));
+    let suspect = |value: Value| cluster.store().change_meta(&json!({"suspect": value}));
+    for row in ["no outage before", "an outage before"] {
+        suspect(json!(1));
+        fails();
+        etcd.kill();
+        fails();
+        fails();
+        let doctor = node.cli(["doctor"]).stdout;
+        assert!(doctor.contains("warn  STATUS fails at once"), "{row}: {doctor}");
+        etcd.restart();
+        fails();
+        suspect(Value::Null);
+        assert_borne(&node);
+        assert!(!record(&node).exists(), "{row}: etcd has answered well");
+        etcd.kill();
+        assert_borne(&node);
+        etcd.restart();
+    }
+    assert_borne(&node);
     cluster.assert_clean();
 }

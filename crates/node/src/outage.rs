@@ -1,10 +1,11 @@
-//! Since when etcd has given no STATUS of this node an answer.
+//! Since when etcd has given no STATUS of this node an answer, or that its last answer was a verdict.
 //!
 //! STATUS alone writes, reads and removes this record. It counts by the boot-time clock, so only a record of this
-//! machine, cluster and boot says for how long. Any other one, or a damaged one, gives STATUS no time, and stays until
-//! etcd answers: so a copied disk makes no grace longer. After a reboot nothing says that the time is not over already,
-//! and no pod runs that the grace would keep. What a run leaves that dies before it writes is an empty file, which
-//! counts as none. Nothing is forced to disk: only the boot that wrote a record believes it.
+//! machine, cluster and boot says for how long. Any other one, a damaged one, or that of a verdict gives STATUS no
+//! time, and stays until etcd answers well: so a copied disk makes no grace longer. After a reboot nothing says that
+//! the time is not over already, and no pod runs that the grace would keep. What a run leaves that dies before it
+//! writes is an empty file, which counts as none. Nothing is forced to disk: only the boot that wrote a record believes
+//! it.
 
 use std::fs;
 use std::io;
@@ -21,9 +22,12 @@ use metes_core::pool::RunStart;
 
 /// The record.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Outage {
-    /// When the first STATUS noted it.
-    since: RunStart,
+#[serde(rename_all = "snake_case")]
+enum Outage {
+    /// etcd does not answer: when the first STATUS noted it.
+    Since(RunStart),
+    /// etcd has answered that no ADD can be served. That may still be so while it does not answer.
+    Verdict,
 }
 
 /// The file that keeps the record.
@@ -50,7 +54,7 @@ impl OutageFile {
         files::change(&self.path, (OWN_FILE_BYTES, limits::MARK_LOCK), |before| {
             let now = clock();
             if before.is_empty() {
-                return own_file::encode(&self.reader.whose, Outage { since: now }).map(Some);
+                return own_file::encode(&self.reader.whose, Outage::Since(now)).map(Some);
             }
             lasts = self.age(self.reader.decode(before), &now)?;
             Ok(None)
@@ -58,7 +62,20 @@ impl OutageFile {
         Ok(lasts)
     }
 
-    /// Notes that etcd has answered.
+    /// Notes that etcd has answered that no ADD can be served.
+    ///
+    /// # Errors
+    /// [`io::Error`]: nothing can be kept.
+    pub fn note_verdict(&self) -> io::Result<()> {
+        files::change(&self.path, (OWN_FILE_BYTES, limits::MARK_LOCK), |before| {
+            match self.reader.decode(before) {
+                OwnFile::Own(Outage::Verdict) => Ok(None),
+                _ => own_file::encode(&self.reader.whose, Outage::Verdict).map(Some),
+            }
+        })
+    }
+
+    /// Notes that etcd has answered well.
     pub fn end(&self) {
         match fs::remove_file(&self.path) {
             Ok(()) => tracing::warn!("etcd answers STATUS again"),
@@ -84,9 +101,10 @@ impl OutageFile {
 
     fn age(&self, found: OwnFile<Outage>, now: &RunStart) -> io::Result<Duration> {
         let age = match found {
-            OwnFile::Own(outage) => {
-                now.since(&outage.since).ok_or_else(|| "it is of another boot of this machine".to_owned())
+            OwnFile::Own(Outage::Since(since)) => {
+                now.since(&since).ok_or_else(|| "it is of another boot of this machine".to_owned())
             }
+            OwnFile::Own(Outage::Verdict) => Err("STATUS failed for another reason before".to_owned()),
             OwnFile::Others(whose) => Err(format!("it is of {whose}")),
             OwnFile::Unreadable(why) => Err(why),
             OwnFile::Nothing => Ok(Duration::ZERO),
@@ -146,6 +164,26 @@ mod tests {
         }
         outage.end();
         assert_eq!(outage.note(|| at("b", 102)).expect("a new one"), Duration::ZERO);
+    }
+
+    #[test]
+    fn after_a_verdict_no_time_is_given_until_the_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outage = file(folder.path(), "m");
+        let note = |s| outage.note(|| at("b", s));
+        // During an outage, once more, over damage, and where there is no record.
+        note(100).expect("it is kept");
+        for before in [None, None, Some("garbage"), Some("")] {
+            if let Some(before) = before {
+                fs::write(folder.path().join("outage"), before).expect("written");
+            }
+            outage.note_verdict().expect("it is kept");
+            note(101).expect_err("the last answer was a verdict");
+            let why = outage.lasts(&at("b", 101)).expect_err("the last answer was a verdict");
+            assert!(why.to_string().contains("for another reason"), "{why}");
+        }
+        outage.end();
+        assert_eq!(note(102).expect("a new one"), Duration::ZERO);
     }
 
     #[test]

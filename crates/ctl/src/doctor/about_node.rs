@@ -234,7 +234,7 @@ fn outage(lasts: &Result<Option<Duration>, String>) -> Option<CheckLine> {
         }
         Err(why) => {
             let what = format!("STATUS fails at once while etcd does not answer: {why}");
-            Some(CheckLine::warn(Check::Outage, what, "nothing: a STATUS that etcd answers removes it"))
+            Some(CheckLine::warn(Check::Outage, what, "nothing: a STATUS that etcd answers well removes it"))
         }
     }
 }
