@@ -23,7 +23,8 @@ pub(super) fn host(data: &[u8]) {
     check_settings(&settings);
     if let Some(config) = parts.next().and_then(config) {
         let is_allowed = settings.check_allowed(&config, PodsOf::Namespace(NAMESPACE)).is_ok()
-            && settings.check_pools_only(&config).is_ok();
+            && settings.check_pools_only(&config).is_ok()
+            && settings.check_resolv_conf(&config).is_ok();
         let should_be = settings.unclear.is_none() && all_allowed(&settings, &config);
         assert_eq!(is_allowed, should_be, "{:?}", settings.allowed);
     }
@@ -49,9 +50,12 @@ fn config(stdin: &[u8]) -> Option<Config> {
 }
 
 /// True if each address and both ends of each range lie together in one prefix of their network, and the settings name
-/// each of its pools.
+/// each of its pools and its resolv.conf.
 fn all_allowed(settings: &Settings, config: &Config) -> bool {
     if settings.pools_only && config.pools.is_none() {
+        return false;
+    }
+    if config.resolv_conf.iter().any(|path| settings.resolv_conf.iter().all(|allowed| allowed != path)) {
         return false;
     }
     let Allowed::Networks(allowed) = &settings.allowed else { return true };

@@ -61,8 +61,9 @@ fn both_families_in_every_version() {
     let versions = VERSIONS.map(Some).into_iter().chain([None]);
     every(versions.map(|version| (format!("T01, T02 {version:?}"), version)), |version| {
         let cluster = Cluster::new();
-        let node = cluster.node("n1");
-        let ipam = two_families(&resolv_conf(cluster.folder(), "nameserver 192.0.2.3\n"));
+        let path = resolv_conf(cluster.folder(), "nameserver 192.0.2.3\n");
+        let node = cluster.node_with("n1", json!({"resolv_conf": [path]}));
+        let ipam = two_families(&path);
         let mut config = network_as("", "mynet", ipam);
         match version {
             None => _ = config.as_object_mut().expect("it is an object").remove("cniVersion"),
@@ -367,7 +368,7 @@ fn resolv_conf_is_read_as_the_resolver_does() {
     let cluster = Cluster::new();
     let path = resolv_conf(cluster.folder(), text);
     let config = network(json!({"subnet": "10.1.2.0/24", "resolvConf": path, "dns": {"domain": "ignored"}}));
-    let answer = cluster.node("n1").add("ID").config(&config).run().ok();
+    let answer = cluster.node_with("n1", json!({"resolv_conf": [path]})).add("ID").config(&config).run().ok();
     let expected = json!({
         "nameservers": ["192.0.2.3", "2001:db8::3"],
         "domain": "example.com",
@@ -397,8 +398,8 @@ fn resolv_conf_is_a_regular_file_of_root() {
     ];
     every(rows.map(|(name, make)| (name.to_owned(), make)), |make| {
         let cluster = Cluster::new();
-        let node = cluster.node("n1");
         let path = cluster.folder().join("resolv.conf");
+        let node = cluster.node_with("n1", json!({"resolv_conf": [path]}));
         make(&path);
         let config = network(json!({"subnet": "10.1.2.0/24", "resolvConf": path}));
         crate::golden::assert_refused(&node.add("ID").config(&config).run());
@@ -406,6 +407,23 @@ fn resolv_conf_is_a_regular_file_of_root() {
         node.del("ID").config(&config).run().silent();
         cluster.assert_clean();
     });
+}
+
+/// Nor learn which files are there.
+#[test]
+fn a_resolv_conf_that_the_host_file_does_not_name_is_not_looked_at() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let good = resolv_conf(cluster.folder(), "nameserver 192.0.2.3\n");
+    let paths = [good.as_path(), cluster.folder(), Path::new("/nonexistent")];
+    let refusals = paths.map(|path| {
+        let config = network(json!({"subnet": "10.1.2.0/24", "resolvConf": path}));
+        node.add("ID").config(&config).run().error(7)
+    });
+    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "{refusals:?}");
+    assert!(refusals[0]["details"].to_string().contains("`resolv_conf` in the host file"), "{refusals:?}");
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
 }
 
 fn make_fifo(path: &Path) {

@@ -171,6 +171,7 @@ fn nothing_says_a_secret() {
     let mut failures =
         in_parallel(8, scenes, |(row, node, log)| every_verb(&leaks, row, &node, &log)).concat();
     let (node, log) = node(99);
+    node.change_host_file(json!({"resolv_conf": [tls.client_key(), password]}));
     for (row, ipam) in [
         ("a password in a NAD", json!({"range": "10.0.0.0/24", "etcd_password": SECRET})),
         ("a token in a NAD", json!({"range": "10.0.0.0/24", "kubernetes": {"token": SECRET}})),
@@ -664,7 +665,7 @@ fn all_input_has_a_bound() {
         expect(row, answered && outcome.elapsed < Duration::from_secs(5), outcome)
     }));
     let resolv = write(cluster.folder().join("resolv.conf"), "nameserver 10.0.0.1\n".repeat(4000), 0o644);
-    let node = cluster.node("a");
+    let node = cluster.node_with("a", json!({"resolv_conf": [resolv]}));
     node.add("c3").config(&network(json!({"subnet": "10.0.0.0/24", "resolvConf": resolv}))).run().error(7);
     // The kernel lets no variable be longer than 128 KiB.
     let long = "x".repeat(100_000);

@@ -536,8 +536,8 @@ fn files_of_each_kind_are_told_apart() {
         let is_right = outcome.status.code() == Some(code) && words.iter().all(|words| said.contains(words));
         (!is_right).then(|| format!("{name}: expected {code} and {words:?}: {outcome}"))
     }));
-    // A key of the section `etcd` is refused on a node with a host file, and so is a range that `allowed` does not
-    // name.
+    // A key of the section `etcd` is refused on a node with a host file, and so is what `allowed` or `resolv_conf` does
+    // not name.
     let own_etcd = json!({"cniVersion": "1.0.0", "name": "n", "type": "macvlan",
         "ipam": {"type": "metes", "range": "10.0.0.0/24", "etcd": {"endpoints": ["http://127.0.0.1:1"]}}});
     // Pods of its namespace are refused; those of another one may use it.
@@ -552,9 +552,13 @@ fn files_of_each_kind_are_told_apart() {
     let of_a = nad.to_string().replace(r#""namespace":"b""#, r#""namespace":"a""#);
     assert!(validate(&tenants.host_file(), &[], &of_a).succeeded());
     let bound = cluster.node_with("c", json!({"allowed": {"default": ["10.1.0.0/16"]}}));
-    for (host_file, config, words) in
-        [(node.host_file(), &own_etcd, "etcd"), (bound.host_file(), &good, "may not use")]
-    {
+    let other_file = json!({"cniVersion": "1.0.0", "name": "n", "type": "macvlan",
+        "ipam": {"type": "metes", "subnet": "10.0.0.0/24", "resolvConf": "/etc/other"}});
+    for (host_file, config, words) in [
+        (node.host_file(), &own_etcd, "etcd"),
+        (bound.host_file(), &good, "may not use"),
+        (node.host_file(), &other_file, "`resolv_conf` in the host file"),
+    ] {
         let refused = validate(&host_file, &[], &config.to_string());
         assert!(refused.status.code() == Some(1) && refused.stdout.contains(words), "{refused}");
     }

@@ -164,6 +164,7 @@ pub(super) fn judge_add(
     let allowed = read.and_then(|config| {
         settings.check_allowed(&config, pods)?;
         settings.check_pools_only(&config)?;
+        settings.check_resolv_conf(&config)?;
         settings.check_sticky(&config)?;
         Ok(config)
     });

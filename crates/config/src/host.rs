@@ -27,7 +27,7 @@ const LABEL_NAME_MAX: usize = 253;
 /// The longest value of a label, in bytes.
 const LABEL_VALUE_MAX: usize = 63;
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "etcd",
     "node_name",
     "node_labels",
@@ -39,6 +39,7 @@ const KEYS: [&str; 17] = [
     "allow_plaintext",
     "allowed",
     "pools_only",
+    "resolv_conf",
     "etcd_host",
     "etcd_username",
     "etcd_password",
@@ -47,10 +48,20 @@ const KEYS: [&str; 17] = [
     "etcd_ca_cert_file",
 ];
 
-/// Without one of these that was meant, others than the addresses that are meant may be given, or under other names.
+/// Without one of these that was meant, others than the addresses that are meant may be given, or under other names, or
+/// more may be allowed.
 pub(super) const LEVEL: Level<'_> = Level {
     known: &KEYS,
-    deciding: &["etcd", "etcd_host", "node_labels", "allowed", "pools_only", "cluster", "node_name"],
+    deciding: &[
+        "etcd",
+        "etcd_host",
+        "node_labels",
+        "allowed",
+        "pools_only",
+        "resolv_conf",
+        "cluster",
+        "node_name",
+    ],
 };
 
 /// True if a host file has this key, or one that most likely means it, or if the key says at the top level where etcd
@@ -113,6 +124,7 @@ impl HostFile {
             allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
             allowed: read_allowed(file)?,
             pools_only: file.flag("pools_only")?.unwrap_or(false),
+            resolv_conf: resolv_conf(file)?.unwrap_or(defaults.resolv_conf),
             rule: Rule::HostFile,
             ..defaults
         })
@@ -124,7 +136,16 @@ fn of_host_file(error: Error) -> Error {
 }
 
 fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {
-    file.parsed(key, "a path that starts with /", |text| text.starts_with('/').then(|| text.to_owned()))
+    file.parsed(key, "a path that starts with /", absolute)
+}
+
+fn resolv_conf(file: &Section<'_>) -> Result<Option<Vec<String>>, Error> {
+    let paths = file.parsed_list("resolv_conf", "an array of paths that start with /", absolute)?;
+    Ok(file.get("resolv_conf").map(|_| paths))
+}
+
+fn absolute(text: &str) -> Option<String> {
+    text.starts_with('/').then(|| text.to_owned())
 }
 
 fn gc_grace_s(file: &Section<'_>) -> Result<Option<u64>, Error> {

@@ -129,8 +129,12 @@ pub const SLIP_EDITS: usize = 2;
 const SYNONYMS: [(&str, &str); 3] = [("gw", "gateway"), ("gateway", "gw"), ("via", "gw")];
 
 /// Other words for keys that decide. They are no slips of the pen, and mean the same.
-const OTHER_WORDS: [(&str, &str); 3] =
-    [("network", "network_name"), ("cluster_name", "cluster"), ("node", "node_name")];
+const OTHER_WORDS: [(&str, &str); 4] = [
+    ("network", "network_name"),
+    ("cluster_name", "cluster"),
+    ("node", "node_name"),
+    ("resolvConf", "resolv_conf"),
+];
 
 /// True if a key of `ipam` says something about the store.
 pub(super) fn is_store_key(key: &str) -> bool {
@@ -319,12 +323,12 @@ fn misplaced<'a>(key: &str, other: &Level<'a>) -> Option<&'a str> {
     known.or_else(|| slip_of(key, other))
 }
 
-/// The deciding key that was most likely meant. A key that any form or program knows is no slip.
+/// The deciding key that was most likely meant. A key that any form or program knows is no slip of the pen.
 fn slip_of<'a>(key: &str, level: &Level<'a>) -> Option<&'a str> {
     let is_meant =
         |own: &&str| OTHER_WORDS.iter().any(|(other, of)| of == own && nearest(key, &[other], 0).is_some());
     let meant = level.deciding.iter().copied().find(is_meant);
-    meant.or_else(|| nearest(key, level.deciding, SLIP_EDITS)).filter(|_| !is_known(key))
+    meant.or_else(|| nearest(key, level.deciding, SLIP_EDITS).filter(|_| !is_known(key)))
 }
 
 /// True if a key has a meaning at some level of `ipam`, or for another program.

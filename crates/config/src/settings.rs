@@ -14,6 +14,9 @@ use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName, PoolName}
 /// The default folder for the state of a node.
 pub(crate) const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
 
+/// The only file that `resolvConf` may name by default. Everybody may read it.
+const DEFAULT_RESOLV_CONF: &str = "/etc/resolv.conf";
+
 /// GC's grace by default, in seconds.
 pub(crate) const DEFAULT_GC_GRACE_S: u64 = 300;
 
@@ -83,6 +86,8 @@ pub struct Settings {
     pub allowed: Allowed,
     /// True if configurations may have no ranges and addresses of their own.
     pub pools_only: bool,
+    /// The files that `resolvConf` of a configuration may name.
+    pub resolv_conf: Vec<String>,
     /// The reason why no ADD can use the host file: one of its keys makes it ambiguous.
     pub unclear: Option<Error>,
     /// True if one of these keys says where the store is, or names this node's records there: then no verb can use the
@@ -286,6 +291,24 @@ impl Settings {
         Ok(())
     }
 
+    /// Checks a configuration against `resolv_conf` of the host file. The error is the same for all other paths: it
+    /// does not tell which files exist.
+    ///
+    /// # Errors
+    /// Code 7 if its `resolvConf` names another file.
+    pub fn check_resolv_conf(&self, config: &Config) -> Result<(), Error> {
+        match &config.resolv_conf {
+            Some(path) if !self.resolv_conf.contains(path) => {
+                Err(Error::invalid_config("`ipam.resolvConf` names a file that this node does not allow")
+                    .with_details(format!(
+                        "add the path to `resolv_conf` in the host file, or name one that is there: \
+                         {DEFAULT_RESOLV_CONF} by default"
+                    )))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Checks that addresses which outlive a pod have a cluster to belong to: several clusters may share the store, and
     /// each may have a pod of that name.
     ///
@@ -346,6 +369,7 @@ impl Settings {
             allow_plaintext: false,
             allowed: Allowed::Unsaid,
             pools_only: false,
+            resolv_conf: vec![DEFAULT_RESOLV_CONF.to_owned()],
             unclear: None,
             is_store_unclear: false,
             notes: Vec::new(),

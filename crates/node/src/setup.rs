@@ -206,7 +206,7 @@ fn read_secret(key: &str, path: &str, trust: Trust) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// The content of the resolv.conf that host-local's form names.
+/// The content of the resolv.conf that host-local's form names, which the host file allows.
 ///
 /// # Errors
 /// Code 7 if it cannot be read or is no regular file of root.

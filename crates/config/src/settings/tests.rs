@@ -124,6 +124,8 @@ fn bad_host_files_are_refused_without_repeating_them() {
         (r#"{"node_name":"secret/x"}"#, "node_name"),
         (r#"{"cluster":"secret x"}"#, "cluster"),
         (r#"{"spool_dir":"secret"}"#, "spool_dir"),
+        (r#"{"resolv_conf":"/secret"}"#, "resolv_conf"),
+        (r#"{"resolv_conf":["/etc/resolv.conf","secret"]}"#, "resolv_conf"),
         (r#"{"gc_grace_s":-1}"#, "gc_grace_s"),
         (r#"{"gc_grace_s":"secret"}"#, "gc_grace_s"),
         (r#"{"allow_plaintext":"secret"}"#, "allow_plaintext"),
@@ -160,6 +162,7 @@ fn an_add_does_not_go_by_a_host_file_that_is_unclear() {
     let config = network(r#"{"range":"10.0.0.0/24"}"#);
     let table = [
         (r#"{"alowed":{"default":["10.9.0.0/16"]}}"#, "`alowed`; did you mean `allowed`?"),
+        (r#"{"resolvConf":[]}"#, "`resolvConf`; did you mean `resolv_conf`?"),
         (r#"{"allowed":{"default":["10.0.0.0/8"]},"Allowed":null}"#, "`allowed` and `Allowed` are one key"),
         (
             r#"{"allowed":{"default":["10.9.0.0/16"],"default":["10.0.0.0/8"]}}"#,
@@ -328,6 +331,32 @@ fn allowed_binds_ranges_requests_and_statics() {
     for (args, accepted) in [("", true), ("IP=10.0.0.8", true), ("IP=10.0.0.200", false)] {
         let found = valid(allowed).check_allowed(&network_with(args, ipam), PodsOf::Namespace(""));
         assert_eq!(found.is_ok(), accepted, "{args}");
+    }
+}
+
+#[test]
+fn resolv_conf_is_a_file_that_the_host_file_names() {
+    let naming = |path: &str| network(&format!(r#"{{"subnet":"10.0.0.0/24","resolvConf":"{path}"}}"#));
+    let trial = Settings::from_network(&StoreKeys::default()).expect("defaults");
+    let table = [
+        (trial, ["/etc/resolv.conf"].as_slice()),
+        (valid("{}"), &["/etc/resolv.conf"]),
+        (valid(r#"{"resolv_conf":null}"#), &["/etc/resolv.conf"]),
+        (valid(r#"{"resolv_conf":[]}"#), &[]),
+        (valid(r#"{"allowed":"any","resolv_conf":["/a","/b/c"]}"#), &["/a", "/b/c"]),
+    ];
+    for (settings, allowed) in table {
+        assert_eq!(settings.check_resolv_conf(&network(r#"{"subnet":"10.0.0.0/24"}"#)), Ok(()));
+        for path in allowed {
+            assert_eq!(settings.check_resolv_conf(&naming(path)), Ok(()), "{path}");
+        }
+        let others =
+            ["/etc/shadow", "/nonexistent", "/etc/../etc/resolv.conf", "//etc/resolv.conf", "/b", "a"];
+        let refused = others.map(|path| settings.check_resolv_conf(&naming(path)).expect_err(path));
+        assert!(refused.iter().all(|error| *error == refused[0]), "{refused:?}");
+        assert!(
+            refused[0].code.number() == 7 && refused[0].details.contains("`resolv_conf` in the host file")
+        );
     }
 }
 
