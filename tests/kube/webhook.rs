@@ -156,8 +156,12 @@ fn networks_are_refused_and_warned_of_when_they_are_written() {
     assert!(!world.takes("good", GOOD).contains("Warning"));
     // An update is judged too.
     assert!(world.refuses("good", BAD).contains("rnage"));
-    // A network of another plugin is none of its business: it does not even see it.
-    world.takes("other", r#"{"type":"bridge","ipam":{"type":"host-local","rnage":"10.0.0.0/24"}}"#);
+    assert!(world.refuses("escaped", &BAD.replace("metes", r"m\u0065tes")).contains("rnage"));
+    // A network of another plugin is none of its business. Mostly it does not even see it.
+    let other = r#"{"type":"bridge","ipam":{"type":"host-local","rnage":"10.0.0.0/24"}}"#;
+    world.takes("other", other);
+    let said = world.takes("spelt", &other.replace("host", r"h\u006fst"));
+    assert!(!said.contains("Warning"), "{said}");
 
     running.terminate();
     let outcome = running.wait();
