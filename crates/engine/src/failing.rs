@@ -1,6 +1,7 @@
 //! A store whose requests have failure points; only in a build with the feature `failpoints`.
 
 use std::future::{Future, poll_fn};
+use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -31,6 +32,15 @@ impl From<Injected> for Failure {
 
 /// A store with a failure point before and after each request to another store.
 pub struct Failing<K>(pub K);
+
+/// What is no request of [`Kv`] has no failure points.
+impl<K> Deref for Failing<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.0
+    }
+}
 
 impl<K: Kv> Failing<K> {
     async fn passing<T>(

@@ -80,10 +80,8 @@ async fn asked(
     });
     let kv = metes_etcd::open(access.clone());
     let session = Session { kv: &kv, keys: &keys, until };
-    let users = async {
-        let etcd = metes_etcd::Etcd::new(access.clone());
-        if settings.is_over_a_network() { etcd.asks_for_users(until).await.ok() } else { None }
-    };
+    let users =
+        async { if settings.is_over_a_network() { kv.asks_for_users(until).await.ok() } else { None } };
     let (found, store, users) = tokio::join!(all(each), ask_store(session, settings, node), users);
     let (endpoints, certificates): (Vec<_>, Vec<_>) = found.into_iter().unzip();
     let certificates = certificates.into_iter().flatten().collect();
