@@ -1,6 +1,5 @@
 //! The reconciler's verdict against its rules: nothing that a live pod may use is ever freed.
 
-use std::rc::Rc;
 use std::time::Duration;
 
 use metes_core::pool::{Addr, NetworkName, Owner, OwnerKind, Subject, record};
@@ -103,7 +102,7 @@ fn holder(dice: &mut Dice<'_>) -> Holder {
             name: dice.pick(&NAMES).to_owned(),
             uid: dice.pick(&UIDS).parse().ok(),
         },
-        boot: (!boot.is_empty()).then(|| Rc::from(boot)),
+        boot: (!boot.is_empty()).then(|| boot.to_owned()),
         replaced: dice.flag(),
         hold: None,
     };

@@ -1,7 +1,5 @@
 //! The owners that hold addresses, with the facts that the verdict needs.
 
-use std::rc::Rc;
-
 use metes_core::pool::{ClusterName, ContainerKind, Owner, OwnerKind, Pod};
 
 /// An owner with its record.
@@ -39,7 +37,7 @@ pub struct OwnerFacts {
     /// Its pod, if it is known.
     pub pod: Pod,
     /// The boot that it was reserved in; none in adopted records.
-    pub boot: Option<Rc<str>>,
+    pub boot: Option<String>,
     /// True if the pod index names another owner in every network in which it holds an address.
     pub replaced: bool,
     /// Its rules if it is a hold for a pod's name, which `pod` is then.

@@ -16,7 +16,6 @@ use metes_engine::kv::{Failure, Kv};
 use metes_engine::session::{Session, new_lease};
 use metes_engine::walk::walk;
 
-use crate::holder::Holder;
 use crate::sightings::{Memory, remembered_for};
 use crate::world::Nodes;
 
@@ -35,11 +34,10 @@ type Machines = BTreeMap<NodeKey, Entry>;
 /// [`Failure`]; what was not deleted is left to a later pass.
 pub(crate) async fn forget_machines<K: Kv>(
     memory: Memory<'_, K>,
-    (nodes, holders): (&Nodes, &[Holder]),
+    (nodes, used): (&Nodes, &HashSet<NodeName>),
     grace: Duration,
 ) -> Result<usize, Failure> {
     let Memory { session, cluster } = memory;
-    let used: HashSet<&NodeName> = holders.iter().map(|holder| &holder.owner.node).collect();
     let mut gone = machines(session, &session.keys.nodes_of(cluster)).await?;
     gone.retain(|own, _| !nodes.knows(own.node.as_str()) && !used.contains(&own.node));
     let sightings = machines(session, &session.keys.gone_machines(cluster)).await?;

@@ -6,7 +6,8 @@
 //! one, and may be killed at any point.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
@@ -15,7 +16,7 @@ use metes_config::Settings;
 use metes_core::cooling::CoolingLeases;
 use metes_core::limits;
 use metes_core::plan::free::Freed;
-use metes_core::pool::{Held, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, VERSION};
+use metes_core::pool::{Held, Meta, NetworkName, NodeName, Owner, OwnerRecord, VERSION};
 use metes_core::txn::Compare;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::prefix::StoredMeta;
@@ -23,10 +24,10 @@ use metes_engine::release::{FreeError, release_if};
 use metes_node::node;
 
 use crate::api::{self, Api};
-use crate::census::Census;
+use crate::census::{Census, Survey};
 use crate::context::{AT_ONCE, Context, read, read_meta, within};
 use crate::error::RunError;
-use crate::holder::{Holder, Stamp};
+use crate::holder::Holder;
 use crate::holds::{HoldState, end_holds};
 use crate::lacking::Look;
 use crate::machines::forget_machines;
@@ -192,21 +193,21 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let Context { session, cluster, .. } = self.context;
         let mut census = Census::take(session, cluster).await?;
         self.report.borrow_mut().revision = census.revision;
-        self.report.borrow_mut().scanned.owners = census.holders.len();
-        if !census.holders.is_empty() && read::<K, Meta>(session, &session.keys.meta()).await?.0.is_none() {
+        self.report.borrow_mut().scanned.owners = census.owners;
+        if census.owners > 0 && read::<K, Meta>(session, &session.keys.meta()).await?.0.is_none() {
             return Err(RunError::meta_missing(session.keys).into());
         }
         let definitions = self.definitions().await?;
         let mut reported = Reported::new(&definitions, &census.held);
-        let pods = self.pods(&census, &mut reported).await?;
+        let pods = self.pods(take(&mut census.pods), &mut reported).await?;
         let lacking_remembered = self.find_lacking(reported.unheld, &definitions, &pods).await?;
         let (nodes, nodes_remembered) = self.nodes(&census).await?;
         self.report.borrow_mut().scanned.pods = pods.count();
         self.report.borrow_mut().scanned.nodes = nodes.count();
-        self.warn_of_misnamed_nodes(&census, &pods, &nodes);
         let machines_forgotten = self.forget_machines(&census, &nodes).await?;
-        census.find_replaced(session, &nodes).await?;
-        let judged = self.judge(&census, &pods, nodes).await?;
+        let survey = census.survey(session, cluster, (&pods, &nodes, &self.options.graces)).await?;
+        warn_of_misnamed_nodes(&survey.misnamed);
+        let judged = self.judge(survey, census.ours, &pods, nodes).await?;
         let written = nodes_remembered.and(lacking_remembered).and(machines_forgotten);
         Ok(Orphans { remembered: judged.remembered.and(written), ..judged })
     }
@@ -218,8 +219,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         Ok(Definitions::list_if_shown(self.context.api, settings, &pools).await?)
     }
 
-    async fn pods(&self, census: &Census, reported: &mut Reported<'_>) -> Result<Pods, PassError> {
-        let mut pods = Pods::for_holders(&census.holders);
+    async fn pods(&self, mut pods: Pods, reported: &mut Reported<'_>) -> Result<Pods, PassError> {
         let mut see = |pod: api::Pod| {
             reported.see(&pod);
             pods.see(&pod, api::Phase::Active);
@@ -265,7 +265,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         seen.names().for_each(|node| nodes.remember(node.to_string()));
         let remembered = match self.context.dry_run {
             true => Ok(()),
-            false => memory.update_nodes(&seen, &nodes, &census.holders).await,
+            false => memory.update_nodes(&seen, &nodes, &census.own_nodes).await,
         };
         Ok((nodes, unless_full(remembered)?))
     }
@@ -280,32 +280,11 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(Ok(()));
         }
         let grace = self.options.graces.machine;
-        let forgotten = forget_machines(self.memory(), (nodes, &census.holders), grace).await;
+        let forgotten = forget_machines(self.memory(), (nodes, &census.nodes), grace).await;
         if let Ok(machines @ 1..) = forgotten {
             tracing::info!(machines, "deleted the keys of machines that Kubernetes does not have any more");
         }
         unless_full(forgotten.map(|_| ()))
-    }
-
-    /// Warns if pods run on nodes that have another name in Kubernetes. Nobody can then see that such a node is not
-    /// Ready or was started again.
-    fn warn_of_misnamed_nodes(&self, census: &Census, pods: &Pods, nodes: &Nodes) {
-        let runs_there = |holder: &&Holder| {
-            let record = holder.record.as_ref().filter(|record| record.stamp == Stamp::Ours);
-            let is_container = matches!(holder.owner.kind(), OwnerKind::Container(_));
-            is_container
-                && record.is_some_and(|record| pods.phase(&record.pod) == Some(api::Phase::Active))
-                && !nodes.knows(holder.owner.node.as_str())
-        };
-        let mut misnamed = census.holders.iter().filter(runs_there);
-        let Some(Holder { owner: first, .. }) = misnamed.next() else { return };
-        let owners = 1 + misnamed.count();
-        tracing::warn!(
-            owners,
-            node = %first.node,
-            "pods hold addresses on nodes that Kubernetes does not know: node_name in a node's host file must be \
-             the Node's name"
-        );
     }
 
     /// Warns if it is not certain which cluster an orphan belongs to.
@@ -321,15 +300,23 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         );
     }
 
-    /// Judges every owner, says whether the brake is on, and remembers the orphans.
-    async fn judge(&self, census: &Census, pods: &Pods, nodes: Nodes) -> Result<Orphans, PassError> {
+    /// Judges the open owners, says whether the brake is on for so many records, and remembers the orphans.
+    async fn judge(
+        &self,
+        survey: Survey,
+        records: usize,
+        pods: &Pods,
+        nodes: Nodes,
+    ) -> Result<Orphans, PassError> {
         let graces = &self.options.graces;
         let memory = self.memory();
         let sightings = memory.recall().await?;
+        self.report.borrow_mut().kept = survey.kept;
+        self.report.borrow_mut().holds_of_pods = survey.holds;
         let mut orphans = Vec::new();
         let (mut due, mut idle) = (Vec::new(), BTreeSet::new());
         let (mut suspicious, mut hasty) = (0, 0);
-        for holder in &census.holders {
+        for holder in &survey.open {
             let orphaned = orphaned(holder, pods, &nodes, graces);
             let seen_for =
                 orphaned.map_or(Duration::ZERO, |orphan| sightings.seen_for(holder, orphan.reason));
@@ -368,8 +355,6 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         }
         self.report.borrow_mut().orphans = orphans.len();
         self.warn_of_strange_nodes(&orphans);
-        let is_ours = |holder: &&Holder| holder.record.as_ref().is_some_and(|r| r.stamp == Stamp::Ours);
-        let records = census.holders.iter().filter(is_ours).count();
         let limit = limits::BRAKE_AT_LEAST.max(records / limits::BRAKE_ONE_IN);
         // Each pass for the whole of its time has seen a hold unused. Only where that time is short may a wrong answer
         // have made all of them so.
@@ -528,6 +513,19 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         }
         Ok(())
     }
+}
+
+/// Warns if pods run on nodes that have another name in Kubernetes. Nobody can then see that such a node is not Ready
+/// or was started again.
+fn warn_of_misnamed_nodes(misnamed: &BTreeMap<NodeName, usize>) {
+    let Some(node) = misnamed.keys().next() else { return };
+    let owners = misnamed.values().sum::<usize>();
+    tracing::warn!(
+        owners,
+        %node,
+        "pods hold addresses on nodes that Kubernetes does not know: node_name in a node's host file must be the \
+         Node's name"
+    );
 }
 
 /// If etcd has no space left to remember something, the pass goes on: only what is new is lost. Orphans that are due

@@ -11,7 +11,6 @@ use metes_core::txn::{Entry, Op};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk;
 
-use crate::holder::{Holder, Stamp};
 use crate::sightings::Memory;
 use crate::world::Nodes;
 
@@ -44,7 +43,7 @@ impl<K: Kv> Memory<'_, K> {
         walk(self.session, &prefix, SeenNodes::default, see).await.map(|(seen, _)| seen)
     }
 
-    /// Writes down the new nodes, and forgets the nodes that are gone and have no record left.
+    /// Writes down the new nodes, and forgets those that are gone and that no record uses.
     ///
     /// # Errors
     /// [`Failure`]; a later pass writes what this one could not write.
@@ -52,7 +51,7 @@ impl<K: Kv> Memory<'_, K> {
         &self,
         seen: &SeenNodes,
         nodes: &Nodes,
-        holders: &[Holder],
+        used: &HashSet<NodeName>,
     ) -> Result<(), Failure> {
         let key = |node: &NodeName| self.session.keys.seen_node(self.cluster, node);
         let is_new = |node: &NodeName| !seen.names.contains(node) && !seen.undecodable.contains(node);
@@ -60,10 +59,7 @@ impl<K: Kv> Memory<'_, K> {
         // If a name is not valid here, no record can name that node.
         let names = nodes.names().filter_map(|node| node.parse().ok());
         let new = names.filter(is_new).map(put);
-        let is_ours = |holder: &&Holder| holder.record.as_ref().is_none_or(|one| one.stamp == Stamp::Ours);
-        let used: HashSet<&str> =
-            holders.iter().filter(is_ours).map(|holder| holder.owner.node.as_str()).collect();
-        let is_over = |node: &&NodeName| !nodes.knows(node.as_str()) && !used.contains(node.as_str());
+        let is_over = |node: &&NodeName| !nodes.knows(node.as_str()) && !used.contains(*node);
         let over = seen.names().filter(is_over).map(key).map(Op::Delete);
         self.write("seen-nodes", new.chain(over).collect()).await
     }

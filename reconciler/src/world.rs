@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use metes_core::pool::record;
 
 use crate::api::{Node, Phase, Pod};
-use crate::holder::Holder;
+use crate::holder::{Holder, OwnerFacts};
 
 /// The pods of a cluster and the ResourceClaims of some records, by the names and UIDs that records may use for them.
 #[derive(Debug, Default)]
@@ -30,16 +30,18 @@ impl Pods {
     /// No pods yet. Only the names that a record without a UID needs are kept, and only the claims that have a record.
     #[must_use]
     pub fn for_holders(holders: &[Holder]) -> Self {
-        let needs_name = |holder: &Holder| {
-            let pod = &holder.record.as_ref()?.pod;
-            let goes_by_name = pod.uid.is_none() && !pod.name.is_empty() && !holder.is_of_claim();
-            goes_by_name.then(|| name_key(&pod.namespace, &pod.name))
-        };
-        let of_claims = holders.iter().filter(|holder| holder.is_of_claim());
-        Self {
-            wanted: holders.iter().filter_map(needs_name).collect(),
-            wanted_claims: of_claims.map(|holder| holder.owner.container_id.as_str().into()).collect(),
-            ..Self::default()
+        let mut pods = Self::default();
+        holders.iter().for_each(|holder| pods.want(holder));
+        pods
+    }
+
+    /// Keeps what this record needs of what is taken from now on.
+    pub(crate) fn want(&mut self, holder: &Holder) {
+        let Some(OwnerFacts { pod, .. }) = &holder.record else { return };
+        if holder.is_of_claim() {
+            self.wanted_claims.insert(holder.owner.container_id.as_str().into());
+        } else if pod.uid.is_none() && !pod.name.is_empty() {
+            self.wanted.insert(name_key(&pod.namespace, &pod.name));
         }
     }
 

@@ -348,7 +348,7 @@ fn a_record_that_is_written_anew_is_not_freed() {
 }
 
 /// A pod that is made, and given an address, while pods are being listed: it may be missing in the listing, and
-/// its address must not be among those that were looked at before.
+/// its address must not be among those that are judged by it.
 #[test]
 fn a_pod_that_comes_up_while_a_pass_looks_around_keeps_its_address() {
     for (path, query) in [(KUBE_SYSTEM, ""), (PODS, ""), (PODS, "continue="), (PODS, FINISHED), (NODES, "")] {
@@ -365,6 +365,7 @@ fn a_pod_that_comes_up_while_a_pass_looks_around_keeps_its_address() {
         }));
         let flags = ["--page-size", "2"];
         let pass = world.reconciler(&proxy).args(AT_ONCE).args(flags).pass().ok();
+        assert_eq!(pass.report["orphans"], 1, "{path} {query}: {}", pass.outcome);
         pass.freed(json!({"pod-gone": 1}));
         assert_eq!(world.held(), ["a-new-one"], "{path} {query}");
         world.pass(AT_ONCE).ok().kept(json!({"pod-exists": 1})).freed(json!({}));

@@ -1,5 +1,3 @@
-use std::rc::Rc;
-
 use metes_core::pool::{Addr, NetworkName, Owner, PodUid, Subject};
 use proptest::prelude::*;
 
@@ -22,8 +20,7 @@ const LONG: Duration = Duration::from_secs(1 << 20);
 fn holder() -> Holder {
     let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
     let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".parse().ok() };
-    let record =
-        OwnerFacts { stamp: Stamp::Ours, pod, boot: Some(Rc::from("b1")), replaced: false, hold: None };
+    let record = OwnerFacts { stamp: Stamp::Ours, pod, boot: Some("b1".into()), replaced: false, hold: None };
     Holder { owner, revision: 7, record: Some(record) }
 }
 
@@ -425,7 +422,7 @@ prop_compose! {
             if name.is_empty() {
                 record.pod.namespace.clear();
             }
-            record.boot = boot.map(Rc::from);
+            record.boot = boot.map(str::to_owned);
             record.replaced = replaced;
         });
         holder.record = holder.record.filter(|_| decodes);
