@@ -164,10 +164,11 @@ impl Assignment {
         if making.replaces(&hold) {
             return Ok(Standing::Of(vec![(hold, record)]));
         }
-        let unread: Vec<Bytes> =
-            keys_of(keys, &hold).into_iter().filter(|key| !snapshot.knows(key)).collect();
-        if !unread.is_empty() {
-            return Err(Halt::Read(unread));
+        // Read one after the other, the hold could be as it was, and its user that of the hold in its place.
+        let its = keys_of(keys, &hold);
+        let at = snapshot.read_at(&keys.owner(&hold));
+        if its.iter().any(|key| !snapshot.knows(key) || snapshot.read_at(key) != at) {
+            return Err(Halt::Read(its));
         }
         let is_gone = |owner: &Owner| is_gone(keys, snapshot, gone, owner);
         let mut owners = Vec::new();

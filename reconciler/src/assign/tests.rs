@@ -53,15 +53,25 @@ impl World {
     }
 
     fn plan_all(&mut self, assignments: &[Assignment]) -> Result<Step<Together>, AssignError> {
+        self.plan_while(assignments, |_, _| {})
+    }
+
+    /// The same, with something that happens before each of the plan's reads, which it counts.
+    fn plan_while(
+        &mut self,
+        assignments: &[Assignment],
+        mut happens: impl FnMut(&mut Self, usize),
+    ) -> Result<Step<Together>, AssignError> {
         self.stand();
         let mut snapshot = Snapshot::default();
-        for _ in 0..10 {
+        for read in 0..10 {
             match Assignments::new(&self.keys, assignments).plan(
                 &snapshot,
                 &Fence::Ticket(self.ticket.clone()),
                 &Line::default(),
             )? {
                 Step::Read(ops) => {
+                    happens(self, read);
                     ops.chunks(metes_core::limits::TXN_OPS)
                         .for_each(|some| self.store.read_all(some, &mut snapshot));
                 }

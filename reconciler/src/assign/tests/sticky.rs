@@ -70,6 +70,30 @@ impl World {
     }
 }
 
+/// An import takes over many pods at once. The hold of one of them moves to another address while it is looked at for
+/// the pod that has its former one.
+#[test]
+fn a_hold_that_changes_while_it_is_read_is_read_again() {
+    let (former, next) = (kept("db-0", "u1", &["10.0.0.7"]), kept("db-0", "u2", &["10.0.0.8"]));
+    let web = [kept("web-0", "u3", &["10.0.0.7"])];
+    let mut free = 0;
+    for moment in 0..6 {
+        let mut world = World::new();
+        world.carry_out(&former);
+        let planned = world.plan_while(&web, |world, read| {
+            if read == moment {
+                world.replace(next.clone());
+            }
+        });
+        match planned.expect("a plan") {
+            Step::Done(ended) => assert_eq!(holder(ended.alone()).0, former.owner, "before read {moment}"),
+            Step::Commit(_) => free += 1,
+            Step::Read(_) => unreachable!("supplied"),
+        }
+    }
+    assert!(free > 1, "it moves before the last read");
+}
+
 #[test]
 fn the_hold_its_seat_and_its_user_are_made_together() {
     let mut world = World::new();
