@@ -79,8 +79,10 @@ pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
 
 /// All Secrets as one file, which kubectl takes.
 fn write(arguments: &CertificatesArgs, purposes: &[Purpose<'_>], out: &Path) -> Result<(), Failure> {
-    let kept = arguments.ca.as_deref().map(authority_in_folder).transpose()?.flatten();
-    let authority = kept.map_or_else(new_authority, Ok).map_err(said)?;
+    let authority = match &arguments.ca {
+        Some(folder) => authority_in_folder(folder)?,
+        None => another_authority()?,
+    };
     let mut items = vec![authority.secret(&arguments.namespaces)];
     for purpose in purposes {
         items.push(purpose.secret(&authority, arguments.days).map_err(said)?);
@@ -103,10 +105,9 @@ async fn store(arguments: &CertificatesArgs, purposes: &[Purpose<'_>]) -> Result
     let authority = match authority {
         Some(authority) => authority,
         None => {
-            let authority = new_authority().map_err(said)?;
+            let authority = another_authority()?;
             // If another run has made one meanwhile, this one fails here, and has written nothing.
             api.create(&authority.secret(namespaces)).await?;
-            say("made another certificate authority");
             authority
         }
     };
@@ -155,19 +156,12 @@ fn authority_in(secret: &Secret) -> Result<Pair, Failure> {
     }
 }
 
-/// The authority in this folder, if there is one.
-fn authority_in_folder(folder: &Path) -> Result<Option<Pair>, Failure> {
-    let read = |name: &str| files::read_if_there(&folder.join(name));
-    let text = |bytes| {
+fn authority_in_folder(folder: &Path) -> Result<Pair, Failure> {
+    let text = |name: &str| {
+        let bytes = files::read(&folder.join(name))?;
         String::from_utf8(bytes).map_err(|_| Failure::new(format!("{} holds no PEM", folder.display())))
     };
-    match (read("tls.crt")?, read("tls.key")?) {
-        (None, None) => Ok(None),
-        (Some(certificate), Some(key)) => Ok(Some(Pair { certificate: text(certificate)?, key: text(key)? })),
-        _ => {
-            Err(Failure::new(format!("{} has one of tls.crt and tls.key: both or neither", folder.display())))
-        }
-    }
+    Ok(Pair { certificate: text("tls.crt")?, key: text("tls.key")? })
 }
 
 /// Another authority beside certificates of an older one would cut off etcd, nodes and pods, each at another moment.
@@ -175,10 +169,11 @@ fn refuse_to_replace(
     authority: Option<&Pair>,
     found: &[(&Purpose<'_>, Option<Secret>)],
 ) -> Result<(), Failure> {
-    let is_of_another = |secret: &Secret| {
-        let of = file(secret, "ca.crt");
-        of.is_some_and(|of| authority.is_none_or(|authority| authority.certificate.as_bytes() != of))
+    // While an authority is replaced by hand, a file has both.
+    let signs = |of: &[u8]| {
+        authority.is_some_and(|authority| words(of).contains(&words(authority.certificate.as_bytes())))
     };
+    let is_of_another = |secret: &Secret| file(secret, "ca.crt").is_some_and(|of| !signs(of));
     let others = found.iter().filter(|(_, secret)| secret.as_ref().is_some_and(is_of_another));
     let others: Vec<&Purpose<'_>> = others.map(|(purpose, _)| *purpose).collect();
     if others.is_empty() {
@@ -200,11 +195,22 @@ fn refuse_to_replace(
     )))
 }
 
+/// PEM with single spaces in the place of lines.
+fn words(pem: &[u8]) -> String {
+    String::from_utf8_lossy(pem).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn authority_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = params(AUTHORITY, &[], AUTHORITY_DAYS)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     Ok(params)
+}
+
+fn another_authority() -> Result<Pair, Failure> {
+    let authority = new_authority().map_err(said)?;
+    say("made another certificate authority");
+    Ok(authority)
 }
 
 fn new_authority() -> Result<Pair, rcgen::Error> {

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use support::{KubeApi, Manifests, Outcome, Run, metes_install};
 use tempfile::TempDir;
@@ -145,6 +147,22 @@ fn an_authority_that_is_gone_is_not_replaced_in_silence() {
     delete(&[AUTHORITY, "metes-etcd-server", "metes-node", "metes-reconciler"]);
     lab.make(&[]);
     assert_eq!(lab.secrets().len(), 8, "a person has deleted the Secrets");
+}
+
+/// As docs/security.md replaces an authority without an interruption.
+#[test]
+fn a_secret_may_have_a_second_authority() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    [&lab, &other].iter().for_each(|lab| lab.make(&[]));
+    let text = |lab: &Lab| {
+        let base64 = lab.secrets()[AUTHORITY]["tls.crt"].as_str().expect("a text").to_owned();
+        String::from_utf8(STANDARD.decode(base64).expect("base64")).expect("PEM")
+    };
+    let both = format!("{}{}", text(&other), text(&lab).replace('\n', "\r\n"));
+    lab.api.patch(&lab.path("metes-node"), &json!({"stringData": {"ca.crt": both}}));
+    let before = lab.secrets();
+    lab.make(&[]);
+    assert_eq!(lab.changed_since(&before), [""; 0]);
 }
 
 /// The Job of an installation and one that a person starts.

@@ -451,7 +451,7 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
         template["etcd"][key] = json!(client.join(file));
     }
     installation.set_template(template);
-    said(&installation.installer(&["certificates", "--ca=metes-ca", "--out=secrets.json"]), true);
+    said(&installation.installer(&["certificates", "--out=secrets.json"]), true);
     unpack_secrets(&installation);
     // None begins without the others.
     let mut members = in_parallel(MEMBERS.len(), MEMBERS, |ip| start_member(&installation, ip, port + 2));

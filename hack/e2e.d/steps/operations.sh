@@ -176,13 +176,18 @@ YAML
     outcome "3 nodes had another build and 3 members etcd 3.5, and went back; $FIGURES"
 }
 
-# From two namespaces to two others, and from those to the first ones.
+# From two namespaces to two others, and from those to the first ones. The others have what a new user applies: Pod
+# Security is strict in one of them, and its pods are in the network of pods.
 step_move() {
     local moved
     start_load "${NODES[@]}"
     COPY=$WORK/moved move
     moved=$(kubectl get namespaces -l app.kubernetes.io/part-of=metes -o name | sort | paste -sd ' ')
     [ "$moved" = "namespace/net namespace/net-system" ] || die "metes is in $moved"
+    eventually 60 "the viewer is ready" kubectl -n net rollout status deployment/metes-viewer --timeout=5s
+    kubectl -n net exec deploy/metes-viewer -- /metes list >"$LOG/viewer"
+    kubectl -n net create job pass --from=cronjob/metes-reconciler
+    eventually 90 "a pass of the reconciler ends" kubectl -n net wait --for=condition=complete job/pass --timeout=5s
     CHANGE='s/net-system/@/g; s/metes-system/net-system/g; s/@/metes-system/g; s/ metes$/ net/' move
     stop_load
     expect_none_failed
@@ -192,6 +197,7 @@ step_move() {
 
 move() {
     run_block "kubectl create namespace net-system"
+    run_block "kubectl delete namespace metes-system metes"
 }
 
 # roll_out FOLDER MINOR: as docs/install.md has it, until etcd's cluster has this minor version.

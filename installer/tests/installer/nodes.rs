@@ -48,8 +48,7 @@ impl Nodes {
         let net = format!("127.{}.{}", 64 + process::id() % 128, test);
         let nodes = Self { folder, net };
         nodes.name_members(&[1, 2, 3, 4]);
-        let mut made =
-            nodes.installer(&["certificates", "--namespace=metes-system", "--ca=none", "--out=secrets.json"]);
+        let mut made = nodes.installer(&["certificates", "--namespace=metes-system", "--out=secrets.json"]);
         assert!(made.output().expect("metes-install runs").status.success());
         nodes.unpack_secrets();
         nodes.name_members(&[1, 2, 3]);
