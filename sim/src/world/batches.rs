@@ -232,13 +232,7 @@ impl World<'_> {
         if !serves(txn) {
             return None;
         }
-        // A bit that it sets for nobody stands for a reservation that it has read, and that may be gone since.
-        let pages: HashMap<(NetworkName, Page), Bits> =
-            txn.then.iter().filter_map(|op| self.writes_page(op)).collect();
-        let is_set = |(network, address): &Place| {
-            let written = pages.get(&(network.clone(), address.page()));
-            written.is_some_and(|bits| bits.get(address.bit()))
-        };
+        let is_set = self.sets(txn);
         let all = with_nested(txn).into_iter().flat_map(|txn| &txn.then);
         let reserved: HashSet<Place> = all.filter_map(|op| self.reserves(op)).collect();
         let mut taken: HashSet<Place> = HashSet::new();
@@ -261,6 +255,17 @@ impl World<'_> {
             taken.extend(part.then.iter().filter_map(|op| self.reserves(op)));
         }
         None
+    }
+
+    /// True for each address whose bit stands in a page that a transaction writes. A bit that it sets for nobody stands
+    /// for a reservation that it has read, and that may be gone since.
+    pub(super) fn sets(&self, txn: &Txn) -> impl Fn(&Place) -> bool {
+        let pages: HashMap<(NetworkName, Page), Bits> =
+            txn.then.iter().filter_map(|op| self.writes_page(op)).collect();
+        move |(network, address)| {
+            let written = pages.get(&(network.clone(), address.page()));
+            written.is_some_and(|bits| bits.get(address.bit()))
+        }
     }
 
     /// The sandbox whose ADD a transaction, or one inside it, commits.

@@ -531,6 +531,8 @@ impl World<'_> {
         // Reservations of runs that dropped out count, too.
         let all = with_nested(txn).into_iter().flat_map(|txn| &txn.then);
         let reserved: HashSet<Place> = all.filter_map(|op| self.reserves(op)).collect();
+        let is_set = self.sets(txn);
+        let is_passed = |place: &Place| reserved.contains(place) || is_set(place);
         config.sets.iter().find_map(|set| {
             let key = self.shared.keys.cursor(set, None);
             let put = txn.then.iter().find_map(|op| match op {
@@ -538,7 +540,7 @@ impl World<'_> {
                 _ => None,
             });
             let (last, picked) = (address(&self.model.entry(&key)?.value)?, address(put?)?);
-            self.free_between(set, last, picked, &reserved)
+            self.free_between(set, last, picked, &is_passed)
         })
     }
 
@@ -547,7 +549,7 @@ impl World<'_> {
         set: &RangeSet,
         last: Addr,
         picked: Addr,
-        reserved: &HashSet<Place>,
+        is_passed: impl Fn(&Place) -> bool,
     ) -> Option<String> {
         let all: Vec<(NetworkName, Addr)> = set
             .ranges()
@@ -565,11 +567,12 @@ impl World<'_> {
             }
             // Another page that was full when the run looked may have room now. And where a foreign hand has cleared
             // the bit, the page does not change when the reservation is freed.
+            let place = (network.clone(), *address);
             let is_taken = address.page() != picked.page()
-                || reserved.contains(&(network.clone(), *address))
-                || self.tree.cleared_by_hand.contains(&(network.clone(), *address))
+                || is_passed(&place)
+                || self.tree.cleared_by_hand.contains(&place)
                 || self.tree.has_bit(network, *address)
-                || self.tree.reservations.contains_key(&(network.clone(), *address));
+                || self.tree.reservations.contains_key(&place);
             if !is_taken {
                 return Some(format!("{address}, next after {last}, before {picked},"));
             }
