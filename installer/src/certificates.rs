@@ -241,7 +241,7 @@ fn purposes<'a>(
     names: &'a [String],
     peers: &'a [String],
     webhook: &'a [String],
-) -> [Purpose<'a>; 7] {
+) -> [Purpose<'a>; 8] {
     let NamespacesArgs { namespace, pods_namespace: pods } = namespaces;
     let client = |namespace, secret| Purpose { namespace, secret, names: &[], usages: CLIENT };
     [
@@ -251,6 +251,8 @@ fn purposes<'a>(
         client(pods, "metes-reconciler"),
         client(pods, "metes-viewer"),
         client(pods, "metes-admin"),
+        // No user of etcd: it shows who may read etcd's metrics.
+        client(pods, "metes-metrics"),
         // Not for etcd: the API server asks it about networks.
         Purpose { namespace: pods, secret: "metes-webhook", names: webhook, usages: SERVER },
     ]

@@ -117,7 +117,10 @@ fn config(mut keys: Map<String, Value>, members: &[Seat], me: &Seat, beginning: 
         ("initial-cluster", json!(cluster)),
         ("initial-cluster-state", json!(state)),
     ];
+    let probes = keys.get("listen-metrics-urls").and_then(Value::as_str).map(|urls| format!("{urls},"));
+    let metrics = format!("{}{}", probes.unwrap_or_default(), me.metrics_url());
     keys.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    keys.insert("listen-metrics-urls".to_owned(), json!(metrics));
     Value::Object(keys)
 }
 
@@ -128,7 +131,7 @@ mod tests {
     fn seats(ips: &[&str]) -> Vec<Seat> {
         let seat = |ip: &&str| {
             let ip: IpAddr = ip.parse().expect("an address");
-            Seat { client: (ip, 12379).into(), peer: (ip, 12380).into() }
+            Seat { client: (ip, 12379).into(), peer: (ip, 12380).into(), metrics: (ip, 12384).into() }
         };
         ips.iter().map(seat).collect()
     }
@@ -136,7 +139,7 @@ mod tests {
     fn base() -> Map<String, Value> {
         let tls = json!({"trusted-ca-file": "/ca", "cert-file": "/crt", "key-file": "/key"});
         let base = json!({
-            "data-dir": "/data", "quota-backend-bytes": 8,
+            "data-dir": "/data", "quota-backend-bytes": 8, "listen-metrics-urls": "http://127.0.0.1:12381",
             "client-transport-security": tls, "peer-transport-security": tls,
         });
         let Value::Object(keys) = base else { panic!("an object") };
@@ -153,6 +156,7 @@ mod tests {
         assert_eq!(config["quota-backend-bytes"], 8);
         assert_eq!(config["name"], "10.0.0.2");
         assert_eq!(config["listen-peer-urls"], "https://10.0.0.2:12380");
+        assert_eq!(config["listen-metrics-urls"], "http://127.0.0.1:12381,https://10.0.0.2:12384");
         assert_eq!(config["initial-cluster-state"], "new");
         assert_eq!(
             config["initial-cluster"],

@@ -1,15 +1,18 @@
-//! A member of etcd by its place in metes.conf: an address, and two ports.
+//! A member of etcd by its place in metes.conf: an address, and three ports.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::failure::Failure;
 use crate::template::{Endpoint, Template};
 
-/// One member. Its port for the other members is the next one after that for clients.
+/// One member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) client: SocketAddr,
+    /// For the other members: the next port.
     pub(crate) peer: SocketAddr,
+    /// For Prometheus: the port five above that for clients.
+    pub(crate) metrics: SocketAddr,
 }
 
 impl Seat {
@@ -25,9 +28,14 @@ impl Seat {
                 "the endpoint {host} is a name: a member of this etcd is known by its address"
             ))
         })?;
-        let next = endpoint.port.checked_add(1);
-        let peer = next.ok_or_else(|| Failure::new("the port 65535 has no next one"))?;
-        Ok(Self { client: SocketAddr::new(ip, endpoint.port), peer: SocketAddr::new(ip, peer) })
+        let port = |above: u16| match endpoint.port.checked_add(above) {
+            Some(port) => Ok(SocketAddr::new(ip, port)),
+            None => Err(Failure::new(format!(
+                "the port {} leaves none for members and metrics: theirs are 1 and 5 above it",
+                endpoint.port
+            ))),
+        };
+        Ok(Self { client: port(0)?, peer: port(1)?, metrics: port(5)? })
     }
 
     /// The one at this node's address.
@@ -61,6 +69,10 @@ impl Seat {
     pub(crate) fn peer_url(&self) -> String {
         format!("https://{}", self.peer)
     }
+
+    pub(crate) fn metrics_url(&self) -> String {
+        format!("https://{}", self.metrics)
+    }
 }
 
 #[cfg(test)]
@@ -70,12 +82,13 @@ mod tests {
     #[test]
     fn a_member_is_known_by_its_address() {
         let seat = |host: &str, port| Seat::of(&Endpoint { host: host.to_owned(), port });
-        let urls = seat("fd00::1", 12379).map(|seat| (seat.client_url(), seat.peer_url())).expect("valid");
-        assert_eq!(urls, ("https://[fd00::1]:12379".to_owned(), "https://[fd00::1]:12380".to_owned()));
+        let valid = seat("fd00::1", 12379).expect("valid");
+        let urls = [valid.client_url(), valid.peer_url(), valid.metrics_url()];
+        assert_eq!(urls, [12379, 12380, 12384].map(|port| format!("https://[fd00::1]:{port}")));
         let error = seat("etcd.example", 12379).expect_err("a name");
         assert!(error.to_string().contains("is a name"), "{error}");
-        let error = seat("10.0.0.1", 65535).expect_err("the last port");
-        assert!(error.to_string().contains("has no next one"), "{error}");
+        let error = seat("10.0.0.1", 65531).expect_err("five above is none");
+        assert!(error.to_string().contains("65531 leaves none"), "{error}");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 const AUTHORITY: &str = "metes-ca";
 const OF_ETCD: [&str; 3] = ["metes-etcd-server", "metes-etcd-peer", "metes-node"];
-const OF_PODS: [&str; 4] = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-webhook"];
+const OF_PODS: [&str; 5] =
+    ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"];
 
 /// The two namespaces of an installation.
 struct Lab {
@@ -109,7 +110,7 @@ fn good_certificates_are_kept_and_a_renewal_keeps_the_authority() {
     assert_eq!(lab.changed_since(&before), [""; 0]);
     // Half of their time is not left any more, as a longer time shows.
     lab.make(&["--days=800"]);
-    assert_eq!(lab.changed_since(&before).len(), 7);
+    assert_eq!(lab.changed_since(&before).len(), 8);
     let before = lab.secrets();
     lab.make(&["--days=800"]);
     assert_eq!(lab.changed_since(&before), [""; 0]);
@@ -120,7 +121,7 @@ fn good_certificates_are_kept_and_a_renewal_keeps_the_authority() {
     let before = lab.secrets();
     lab.make(&["--renew"]);
     let changed = lab.changed_since(&before);
-    assert!(changed.len() == 7 && !changed.contains(&AUTHORITY), "{changed:?}");
+    assert!(changed.len() == 8 && !changed.contains(&AUTHORITY), "{changed:?}");
     for name in changed {
         assert_eq!(lab.secrets()[name]["ca.crt"], before[AUTHORITY]["tls.crt"], "{name}");
     }
@@ -131,7 +132,7 @@ fn an_authority_that_is_gone_is_not_replaced_in_silence() {
     let lab = Lab::new();
     lab.make(&[]);
     let delete = |names: &[&str]| names.iter().for_each(|name| lab.api.delete(&lab.path(name)));
-    delete(&[AUTHORITY, "metes-etcd-peer", "metes-viewer", "metes-admin", "metes-webhook"]);
+    delete(&[AUTHORITY, "metes-etcd-peer", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"]);
     let commands = [
         format!("kubectl -n {} delete secret metes-etcd-server metes-node", lab.system),
         format!("kubectl -n {} delete secret metes-reconciler", lab.pods),
@@ -146,7 +147,7 @@ fn an_authority_that_is_gone_is_not_replaced_in_silence() {
     lab.refused(&["metes-ca has another authority", "Restore it", &commands[0], &commands[1]]);
     delete(&[AUTHORITY, "metes-etcd-server", "metes-node", "metes-reconciler"]);
     lab.make(&[]);
-    assert_eq!(lab.secrets().len(), 8, "a person has deleted the Secrets");
+    assert_eq!(lab.secrets().len(), 9, "a person has deleted the Secrets");
 }
 
 /// As docs/security.md replaces an authority without an interruption.

@@ -385,12 +385,12 @@ impl Drop for Member {
     }
 }
 
-/// A port that is free, with the two after it, at the addresses of all members.
+/// A port that is free, with the five after it, at the addresses of all members.
 fn free_port() -> u16 {
-    let first = 10_000 + u16::try_from(std::process::id() % 6_000).expect("it is small") * 3;
+    let first = 10_000 + u16::try_from(std::process::id() % 3_000).expect("it is small") * 6;
     let is_free = |port| MEMBERS.iter().all(|ip| TcpListener::bind((*ip, port)).is_ok());
-    let mut ports = (first..30_000).step_by(3).chain((10_000..first).step_by(3));
-    ports.find(|port| (0..3).all(|i| is_free(port + i))).expect("there are free ports")
+    let mut ports = (first..30_000).step_by(6).chain((10_000..first).step_by(6));
+    ports.find(|port| (0..6).all(|i| is_free(port + i))).expect("there are free ports")
 }
 
 /// manifests/etcd/etcd.json with the folders of a test, completed and run as in a pod.

@@ -1148,7 +1148,7 @@ fn other_ways_are_applied_too() {
             "metes-reconciler-force",
         ])
     );
-    assert_eq!(of_kind("Certificate").len(), 8);
+    assert_eq!(of_kind("Certificate").len(), 9);
     assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
     // OpenShift allows folders of the node to this account and type alone.
     let openshift = other.kustomize("overlays/openshift");

@@ -241,6 +241,18 @@ fn alerts_fire_when_they_should() {
 }
 
 #[test]
+fn etcd_tells_what_the_alerts_ask_it_for() {
+    let etcd = Etcd::start();
+    let rules = manifest("rules.yaml");
+    let words = rules.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names: BTreeSet<&str> = words.filter(|word| word.starts_with("etcd_")).collect();
+    assert!(names.len() > 3, "{names:?}");
+    for name in names {
+        assert!(etcd.metrics().contains(&format!("\n{name}")), "{name}");
+    }
+}
+
+#[test]
 fn the_dashboard_and_the_alerts_ask_for_what_is_there() {
     let world = World::new();
     world.living("alive");

@@ -650,8 +650,8 @@ fn import(lab: &Lab) -> Result<(), String> {
 fn store_certificates(lab: &Lab) -> Result<(), String> {
     let in_system =
         ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-node"].map(|name| (name, "metes-system"));
-    let in_pods =
-        ["metes-reconciler", "metes-viewer", "metes-admin", "metes-webhook"].map(|name| (name, "metes"));
+    let in_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"]
+        .map(|name| (name, "metes"));
     let secrets = in_system.into_iter().chain(in_pods);
     let paths: Vec<String> =
         secrets.map(|(name, namespace)| format!("/api/v1/namespaces/{namespace}/secrets/{name}")).collect();

@@ -237,9 +237,14 @@ impl Etcd {
         lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
     }
 
+    /// As Prometheus reads them.
+    pub fn metrics(&self) -> String {
+        http_get(self.seat.metrics(), "/metrics").expect("etcd tells its metrics")
+    }
+
     /// The sum of a metric over all lines that contain each of `labels`.
     pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
-        let text = http_get(self.seat.metrics(), "/metrics").expect("etcd tells its metrics");
+        let text = self.metrics();
         let is_meant = |line: &&str| {
             let rest = line.strip_prefix(name).unwrap_or_default();
             rest.starts_with([' ', '{']) && labels.iter().all(|label| rest.contains(label))

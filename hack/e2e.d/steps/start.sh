@@ -101,9 +101,27 @@ step_pods() {
     count=$(kubectl -n work get pods -o json | jq '[.items[].spec.nodeName] | unique | length')
     [ "$count" -eq ${#NODES[@]} ] || die "the pods are on $count nodes"
     ping_pods
+    metrics_need_a_certificate
     if kubectl -n metes exec deploy/metes-viewer -- /metes hold 10.244.0.250 --note "by a viewer"; then
         die "a viewer may make a hold"
     fi
     run_block "kubectl -n metes create job admin --from=cronjob/metes-admin"
     outcome "12 pods on $count nodes have 12 addresses, and each reaches each"
+}
+
+# As Prometheus asks each member of etcd.
+metrics_need_a_certificate() {
+    local file node folder=$WORK/metrics
+    mkdir -p "$folder"
+    for file in ca.crt tls.crt tls.key; do
+        kubectl -n metes get secret metes-metrics -o json | jq -r --arg file $file '.data[$file] | @base64d' \
+            >"$folder/$file"
+    done
+    for node in "${NODES[@]}"; do
+        curl --silent --fail --cacert "$folder/ca.crt" --cert "$folder/tls.crt" --key "$folder/tls.key" \
+            "https://${NODE_IP[$node]}:12384/metrics" | grep -c '^etcd_' >>"$LOG/metrics" ||
+            die "etcd on $node shows no metrics"
+        ! curl --silent --cacert "$folder/ca.crt" "https://${NODE_IP[$node]}:12384/metrics" ||
+            die "etcd on $node shows its metrics to everyone"
+    done
 }

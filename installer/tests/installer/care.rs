@@ -122,6 +122,20 @@ fn as_user<T>(
     nodes.ask_as(user, 1, request)
 }
 
+/// The page for Prometheus of the first member, asked with the certificate in this Secret.
+fn metrics(nodes: &Nodes, secret: Option<&str>) -> Result<String, String> {
+    let file = |secret: &str, name: &str| nodes.path(secret).join(name);
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--fail", "--max-time", "10", "--noproxy", "*", "--cacert"]);
+    curl.arg(file("metes-node", "ca.crt"));
+    if let Some(secret) = secret {
+        curl.arg("--cert").arg(file(secret, "tls.crt")).arg("--key").arg(file(secret, "tls.key"));
+    }
+    let output = curl.arg(format!("https://{}:12384/metrics", nodes.ip(1))).output().expect("curl runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    if output.status.success() { Ok(text(output.stdout)) } else { Err(text(output.stderr)) }
+}
+
 #[test]
 fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
     let nodes = Nodes::new(10);
@@ -140,6 +154,11 @@ fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
         assert!(refused.contains("permission denied"), "{user} {key}: {refused}");
     }
     assert!(put("metes-admin", "/metes/v1/pool/a").is_ok());
+    let page = metrics(&nodes, Some("metes-metrics")).expect("it is shown");
+    assert!(page.contains("\netcd_server_has_leader 1\n"), "{page}");
+    metrics(&nodes, None).expect_err("without a certificate");
+    let refused = as_user(&nodes, "metes-metrics", async |client| client.get("/metes/v1/x", None).await);
+    assert!(refused.is_err(), "it is no user of etcd");
     let read = as_user(&nodes, "metes-viewer", async |client| client.get("/metes/v1/x", None).await);
     assert_eq!(read.expect("it may read").count(), 1);
 

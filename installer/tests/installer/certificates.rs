@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-const ALL: [&str; 8] = [
+const ALL: [&str; 9] = [
     "metes-ca",
     "metes-etcd-server",
     "metes-etcd-peer",
@@ -21,6 +21,7 @@ const ALL: [&str; 8] = [
     "metes-reconciler",
     "metes-viewer",
     "metes-admin",
+    "metes-metrics",
     "metes-webhook",
 ];
 
@@ -52,7 +53,8 @@ fn certificates(folder: &Path) -> Command {
 fn unpack(folder: &Path, secret: &Value) -> String {
     assert_eq!(secret["type"], "kubernetes.io/tls");
     let name = secret["metadata"]["name"].as_str().expect("a name").to_owned();
-    let of_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-webhook"].contains(&&*name);
+    let of_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"]
+        .contains(&&*name);
     assert_eq!(secret["metadata"]["namespace"], if of_pods { "metes" } else { "metes-system" });
     fs::create_dir_all(folder.join(&name)).expect("a folder can be made");
     for (file, data) in secret["data"].as_object().expect("data") {
@@ -85,6 +87,7 @@ fn each_is_good_for_its_use() {
         ("metes-reconciler", &["sslclient"]),
         ("metes-viewer", &["sslclient"]),
         ("metes-admin", &["sslclient"]),
+        ("metes-metrics", &["sslclient"]),
         ("metes-webhook", &["sslserver"]),
     ] {
         for purpose in purposes {
