@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// Worlds in which the guards are collected, and in how many of each kind each must be noticed: in as many that know
 /// nothing of it, and if none of them does, in as many that strike at it and at nothing else.
-const HUNT: [&str; 6] = ["--seeds", "400", "--ops", "60000", "--mutants", "200"];
+const HUNT: [&str; 6] = ["--seeds", "800", "--ops", "120000", "--mutants", "200"];
 
 /// All guards that transactions rely on, by step, kind and key, each with the world that noticed its absence in the
 /// last hunt: that world is played first. None may go missing. After a change of the protocol or of the worlds,
