@@ -540,7 +540,7 @@ impl World<'_> {
                 _ => None,
             });
             let (last, picked) = (address(&self.model.entry(&key)?.value)?, address(put?)?);
-            self.free_between(set, last, picked, &is_passed)
+            self.free_between(set, last, picked, is_passed)
         })
     }
 
