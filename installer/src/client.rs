@@ -7,7 +7,7 @@ use std::time::Duration;
 use etcd_client::{Certificate, Error, Identity, TlsOptions};
 use tokio::time::timeout;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, innermost};
 use crate::files::read;
 
 /// Where the files of one kind are.
@@ -39,9 +39,5 @@ pub(crate) async fn within<T>(
 /// etcd's own words, or those of the innermost cause.
 pub(crate) fn in_words(error: &Error) -> String {
     let Error::GRpcStatus(status) = error else { return error.to_string() };
-    let mut cause = status.source();
-    while let Some(inner) = cause.and_then(|cause| cause.source()) {
-        cause = Some(inner);
-    }
-    cause.map_or_else(|| status.message().to_owned(), ToString::to_string)
+    status.source().map_or_else(|| status.message().to_owned(), |cause| innermost(cause).to_string())
 }

@@ -1,5 +1,6 @@
 //! The one error of this program: a sentence for the log of a pod.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -24,4 +25,13 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// The innermost cause of an error, which says the most; the error itself if it has none.
+pub(crate) fn innermost<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let mut innermost = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    innermost
 }

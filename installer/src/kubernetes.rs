@@ -1,7 +1,6 @@
 //! Secrets with certificates, in the cluster of this program.
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
@@ -9,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Config, Error};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, innermost};
 
 /// The time for an answer of the API server.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -89,15 +88,7 @@ fn place_of(secret: &Secret) -> (&str, &str) {
 fn failed(what: &str, namespace: &str, name: &str, error: &Error) -> Failure {
     let why = match error {
         Error::Api(status) => status.message.clone(),
-        other => {
-            let mut text = other.to_string();
-            let mut next = other.source();
-            while let Some(cause) = next {
-                text = cause.to_string();
-                next = cause.source();
-            }
-            text
-        }
+        other => innermost(other).to_string(),
     };
     Failure::new(format!("cannot {what} the Secret {namespace}/{name}: {why}"))
 }
