@@ -90,6 +90,16 @@ pub(crate) enum Asked {
     Free(Owner, Box<FreeRequest>),
 }
 
+impl Asked {
+    /// The owner that waits.
+    pub(crate) fn owner(&self) -> &Owner {
+        match self {
+            Self::Add(ask, _) => &ask.owner,
+            Self::Free(owner, _) => owner,
+        }
+    }
+}
+
 impl TicketRecord {
     /// The ticket of a run that nobody else can serve.
     #[must_use]

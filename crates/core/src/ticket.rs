@@ -5,7 +5,7 @@ use super::request::TicketRecord;
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Op, Reply, Txn};
 use crate::plan::effects::Position;
-use crate::pool::Record;
+use crate::pool::{ClusterName, Record};
 
 /// The number of operations of the transaction that takes a ticket, without the reads for the run.
 pub const TICKET_OPS: usize = 6;
@@ -19,6 +19,8 @@ pub struct Ticket {
     pub create_revision: i64,
     /// The lease that the ticket hangs on.
     pub lease: LeaseId,
+    /// The cluster of its run: at the head, the run serves those of its own cluster alone.
+    pub cluster: Option<ClusterName>,
     /// The lease for a tombstone, which stands for longer.
     pub tombstones: LeaseId,
     /// The key that names the ticket which was taken last.

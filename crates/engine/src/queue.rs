@@ -95,7 +95,8 @@ impl<'a, K: Kv> Queue<'a, K> {
         // Runs of one node share leases, so a lease does not name a ticket.
         let key = keys.ticket(self.scope, TicketId(random_positive()));
         let (tail, moved) = (keys.tail(self.scope), keys.moved(self.scope));
-        let mut ticket = Ticket { key, create_revision: 0, lease, tombstones, tail, moved };
+        let cluster = record.owner.cluster.clone();
+        let mut ticket = Ticket { key, create_revision: 0, lease, cluster, tombstones, tail, moved };
         let txn = || ticket_txn(&ticket, record, reads, beside());
         let watched = [ticket.key.clone(), proof.clone()];
         kv.connect(until).await?;

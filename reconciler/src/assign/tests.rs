@@ -27,6 +27,7 @@ impl World {
             key: Vec::new(),
             create_revision: 0,
             lease: LeaseId(7),
+            cluster: None,
             tombstones: LeaseId(7),
             tail: Default::default(),
             moved,

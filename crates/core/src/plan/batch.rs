@@ -134,7 +134,7 @@ impl<'a> Batch<'a> {
         let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
         // A store that hands out nothing still lets those who wait have their turns, one after the other.
         let is_in_service = meta::judge(&meta).is_ok();
-        self.read_for_frees(line, scope)?;
+        self.read_for_frees(line, head, scope)?;
         let mut adds: Vec<Add> = Vec::new();
         let mut served = 0;
         // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
@@ -152,6 +152,8 @@ impl<'a> Batch<'a> {
             let is_kept = has_no_room || hands_over && is_last && next.is_none();
             let is_served = match &waiting.asked {
                 _ if is_kept || !is_in_service => false,
+                // A node may write no record of another cluster, where etcd knows its users.
+                Some(asked) if asked.owner().cluster != head.cluster => false,
                 None => false,
                 Some(Asked::Add(ask, epoch)) if *epoch == meta.epoch => {
                     let decided = match self.decide(waiting, ask, scope) {
@@ -226,11 +228,12 @@ impl<'a> Batch<'a> {
     }
 
     /// Asks for all that the frees of the line rely on, by what their runs have read.
-    fn read_for_frees(&self, line: &Line, scope: &Scope) -> Result<(), Halt> {
+    fn read_for_frees(&self, line: &Line, head: &Ticket, scope: &Scope) -> Result<(), Halt> {
+        let is_served = |owner: &Owner, request: &FreeRequest| {
+            owner.cluster == head.cluster && request.record.scope == scope.as_str()
+        };
         let frees = line.waiting.iter().filter_map(|waiting| match &waiting.asked {
-            Some(Asked::Free(owner, request)) if request.record.scope == scope.as_str() => {
-                Some((owner, request))
-            }
+            Some(Asked::Free(owner, request)) if is_served(owner, request) => Some((owner, request)),
             _ => None,
         });
         let mut keys = Vec::new();

@@ -26,6 +26,7 @@ impl World {
                 key: Vec::new(),
                 create_revision: 0,
                 lease: LeaseId(7),
+                cluster: None,
                 tombstones: LeaseId(7),
                 moved: b"moved".to_vec(),
                 tail: Default::default(),

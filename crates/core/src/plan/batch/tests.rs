@@ -68,6 +68,7 @@ impl World {
             key: self.keys.ticket(&self.scope, TicketId(1000)),
             create_revision: 1,
             lease: LeaseId(7),
+            cluster: None,
             tombstones: LeaseId(7),
             tail: self.keys.tail(&self.scope),
             moved: self.keys.moved(&self.scope),
@@ -226,7 +227,11 @@ fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
         ask.ranges().sets.reverse();
         TicketRecord::asking(&ask, 1)
     };
-    for alone in [TicketRecord::of(ask("a").owner), other_epoch, other_scope] {
+    let other_cluster = {
+        let owner = Owner::named(["east", "n", "a", "eth0"]).expect("plain names");
+        TicketRecord::asking(&Ask { owner, ..ask("a") }, 1)
+    };
+    for alone in [TicketRecord::of(ask("a").owner), other_epoch, other_scope, other_cluster] {
         let mut world = World::new();
         let first = world.stand(&alone);
         world.ask("b");

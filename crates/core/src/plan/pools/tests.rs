@@ -99,6 +99,7 @@ impl World {
             key: self.keys.ticket(scope, TicketId(9)),
             create_revision: 1,
             lease: LeaseId(7),
+            cluster: asked.owner.cluster.clone(),
             tombstones: LeaseId(7),
             tail: self.keys.tail(scope),
             moved: self.keys.moved(scope),
