@@ -39,6 +39,7 @@ pub(crate) struct Member {
     all: Vec<Seat>,
     tls: TlsFiles,
     prefix: String,
+    cluster: String,
 }
 
 impl Member {
@@ -48,7 +49,8 @@ impl Member {
         let mut all = Seat::all(&template)?;
         all.sort_by_key(Seat::ip);
         let seat = Seat::of_node(&all, *node_ip)?;
-        Ok(Self { seat, all, tls: etcd::client_tls(base)?, prefix: template.prefix() })
+        let (prefix, cluster) = (template.prefix(), template.cluster().to_owned());
+        Ok(Self { seat, all, tls: etcd::client_tls(base)?, prefix, cluster })
     }
 
     pub(crate) async fn connect(&self) -> Result<Client, String> {
@@ -210,7 +212,7 @@ impl Care {
         }
         let asked = roles::are_asked_for(client).await;
         if !asked.map_err(|why| format!("it is not known if etcd asks for users: {why}"))? {
-            let set = roles::set(client, &member.prefix).await;
+            let set = roles::set(client, &member.prefix, &member.cluster).await;
             tell(&set.map_err(|why| format!("authentication is not on yet: {why}"))?);
         }
         self.knows_users = true;
@@ -235,7 +237,7 @@ pub(crate) fn set_roles(arguments: &MemberArgs) -> Result<(), Failure> {
     once(async {
         let member = Member::of(arguments)?;
         let mut client = member.connect().await.map_err(Failure::new)?;
-        let done = roles::set(&mut client, &member.prefix).await.map_err(Failure::new)?;
+        let done = roles::set(&mut client, &member.prefix, &member.cluster).await.map_err(Failure::new)?;
         tell(&done);
         say("users and roles are as they should be, and authentication is on");
         Ok(())

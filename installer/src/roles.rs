@@ -2,6 +2,7 @@
 //!
 //! Each step looks first, so a run that was killed is finished by the next one, and several may run at the same time.
 
+use std::iter;
 use std::time::Duration;
 
 use etcd_client::{
@@ -46,29 +47,42 @@ struct Range {
     to: String,
 }
 
-/// The roles for the keys below a prefix, which begins and ends with `/`. Nodes and the reconciler only read pools.
-fn roles(prefix: &str) -> [Role; 4] {
+/// The keys, after `v1/`, that nodes of all clusters share. A node's run writes them for its own commits and for those
+/// of runs that queue behind it.
+const SHARED: [&str; 7] = ["asked/", "fence/", "meta", "moved/", "net/", "tail/", "ticket/"];
+/// The keys that have the cluster's name after this.
+const OF_CLUSTER: [&str; 6] = ["node/", "orphan/", "owner/", "pod/", "seat/", "tombstone/"];
+
+/// The roles for the keys below a prefix, which begins and ends with `/`. Nodes write what their runs need, and only
+/// that of their own cluster; the reconciler writes all but pools.
+fn roles(prefix: &str, cluster: &str) -> [Role; 4] {
     use PermissionType::{Read, Readwrite};
+    let shared = SHARED.iter().map(|key| format!("{prefix}v1/{key}"));
+    let of_cluster = OF_CLUSTER.iter().map(|key| format!("{prefix}v1/{key}{cluster}/"));
+    let written = shared.chain(of_cluster).map(|key| Range::below(Readwrite, &key));
+    let node = iter::once(Range::below(Read, prefix)).chain(written).collect();
     let pools = format!("{prefix}v1/pool/");
     // The key after all pools, and the one after all keys.
-    let (after_pools, end) = (format!("{prefix}v1/poolt"), format!("{}0", prefix.trim_end_matches('/')));
-    let range = |rights, from: &str, to: &str| Range { rights, from: from.to_owned(), to: to.to_owned() };
-    let all_but_pools = || {
-        vec![
-            range(Readwrite, prefix, &pools),
-            range(Read, &pools, &after_pools),
-            range(Readwrite, &after_pools, &end),
-        ]
-    };
+    let (after_pools, end) = (format!("{prefix}v1/poolt"), end_of(prefix));
+    let all_but_pools =
+        [(Readwrite, prefix, &*pools), (Read, &pools, &after_pools), (Readwrite, &after_pools, &end)];
+    let all_but_pools =
+        all_but_pools.map(|(rights, from, to)| Range { rights, from: from.to_owned(), to: to.to_owned() });
     [
-        Role { name: "metes-node", permissions: all_but_pools() },
-        Role { name: "metes-reconciler", permissions: all_but_pools() },
-        Role { name: "metes-viewer", permissions: vec![range(Read, prefix, &end)] },
-        Role { name: "metes-admin", permissions: vec![range(Readwrite, prefix, &end)] },
+        Role { name: "metes-node", permissions: node },
+        Role { name: "metes-reconciler", permissions: all_but_pools.into() },
+        Role { name: "metes-viewer", permissions: vec![Range::below(Read, prefix)] },
+        Role { name: "metes-admin", permissions: vec![Range::below(Readwrite, prefix)] },
     ]
 }
 
 impl Range {
+    /// All keys below one that ends with `/`; of another one, this key alone.
+    fn below(rights: PermissionType, key: &str) -> Self {
+        let to = if key.ends_with('/') { end_of(key) } else { String::new() };
+        Self { rights, from: key.to_owned(), to }
+    }
+
     fn has_keys_of(&self, other: &Permission) -> bool {
         other.key() == self.from.as_bytes() && other.range_end() == self.to.as_bytes()
     }
@@ -78,8 +92,14 @@ impl Range {
     }
 
     fn permission(&self) -> Permission {
-        Permission::new(self.rights, &*self.from).with_range_end(&*self.to)
+        let permission = Permission::new(self.rights, &*self.from);
+        if self.to.is_empty() { permission } else { permission.with_range_end(&*self.to) }
     }
+}
+
+/// The first key after all that begin with this one, which ends with `/`.
+fn end_of(prefix: &str) -> String {
+    format!("{}0", prefix.trim_end_matches('/'))
 }
 
 /// True if etcd asks for users. Only an etcd that does not answers an attempt to log in like that.
@@ -94,12 +114,12 @@ pub(crate) async fn are_asked_for(client: &mut Client) -> Result<bool, String> {
 }
 
 /// Makes users and roles what they should be, switches authentication on, and says what it has changed.
-pub(crate) async fn set(client: &mut Client, prefix: &str) -> Result<Vec<String>, String> {
+pub(crate) async fn set(client: &mut Client, prefix: &str, cluster: &str) -> Result<Vec<String>, String> {
     let is_on = are_asked_for(client).await?;
     let mut auth = client.auth_client();
     let mut done = Vec::new();
     let there = within(CHANGE, auth.role_list()).await?;
-    for role in roles(prefix) {
+    for role in roles(prefix, cluster) {
         if !there.roles().iter().any(|name| name == role.name) {
             if_new(within(CHANGE, auth.role_add(role.name)).await)?;
             done.push(format!("added the role {}", role.name));

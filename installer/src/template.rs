@@ -86,6 +86,11 @@ impl Template {
         endpoints.filter(|endpoints| !endpoints.is_empty()).ok_or_else(wrong)
     }
 
+    /// The name of the cluster, which [`Template::read`] has found.
+    pub(crate) fn cluster(&self) -> &str {
+        self.keys.get("cluster").and_then(Value::as_str).unwrap_or_default()
+    }
+
     /// The prefix of all keys in etcd, with a `/` at both ends.
     pub(crate) fn prefix(&self) -> String {
         let prefix = self.keys.get("etcd").and_then(|etcd| etcd.get("prefix")).and_then(Value::as_str);

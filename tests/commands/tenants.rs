@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::time::Duration;
 
 use etcd_client::{
@@ -11,8 +12,8 @@ use etcd_client::{
 };
 use serde_json::{Value, json};
 use support::{
-    Cluster, Etcd, KubeApi, Node, Outcome, Run, Tls, World, free_ports, in_parallel, network_as, report,
-    wait_for,
+    Cluster, Etcd, KubeApi, Node, Outcome, Reconciler, Run, Tls, World, free_ports, in_parallel, network_as,
+    report, wait_for,
 };
 use tokio::runtime::Builder;
 
@@ -27,6 +28,9 @@ fn config() -> Value {
 fn expect(row: &str, is_right: bool, found: impl std::fmt::Display) -> Option<String> {
     (!is_right).then(|| format!("{row}: {found}"))
 }
+
+/// A request that etcd permits or not.
+type Asked = for<'a> fn(&'a mut Client) -> Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
 /// An etcd that knows its users by their certificates.
 struct Server {
@@ -88,6 +92,7 @@ impl Server {
 
     fn carry_out(&self, words: &[String], prefixes: &[(&str, &str)]) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let own = |key: &str| in_this_test(key, prefixes);
         self.as_administrator(async |client| match words[..] {
             ["user", "add", name, "--no-password"] => {
                 let options = UserAddOptions::new().with_no_pwd();
@@ -96,22 +101,16 @@ impl Server {
             ["user", "delete", name] => client.user_delete(name).await.map(drop),
             ["user", "grant-role", user, role] => client.user_grant_role(user, role).await.map(drop),
             ["role", "add", role] => client.role_add(role).await.map(drop),
-            ["role", "grant-permission", role, "--prefix=true", rights, prefix] => {
-                let (_, prefix) = prefixes
-                    .iter()
-                    .find(|(documented, _)| *documented == prefix)
-                    .unwrap_or_else(|| panic!("no prefix of this test stands for {prefix}"));
-                let permission = Permission::new(rights_of(rights), *prefix).with_prefix();
+            ["role", "grant-permission", role, "--prefix=true", rights, key] => {
+                let permission = Permission::new(rights_of(rights), own(key)).with_prefix();
                 client.role_grant_permission(role, permission).await.map(drop)
             }
             ["role", "grant-permission", role, rights, first, end] => {
-                let (documented, prefix) = prefixes[0];
-                let own = |key: &str| {
-                    // The end of a prefix is the prefix with a higher last byte.
-                    let after = |prefix: &str| format!("{}0", prefix.trim_end_matches('/'));
-                    key.replace(documented, prefix).replace(&after(documented), &after(prefix))
-                };
                 let permission = Permission::new(rights_of(rights), own(first)).with_range_end(own(end));
+                client.role_grant_permission(role, permission).await.map(drop)
+            }
+            ["role", "grant-permission", role, rights, key] => {
+                let permission = Permission::new(rights_of(rights), own(key));
                 client.role_grant_permission(role, permission).await.map(drop)
             }
             ["auth", "enable"] => client.auth_enable().await.map(drop),
@@ -122,6 +121,17 @@ impl Server {
     fn switch_off(&self) {
         self.as_administrator(async |client| client.auth_disable().await);
     }
+}
+
+/// A key or the end of a range as a command names it, with this test's prefix and cluster.
+fn in_this_test(key: &str, prefixes: &[(&str, &str)]) -> String {
+    // The end of a prefix is the prefix with a higher last byte.
+    let after = |prefix: &str| format!("{}0", prefix.trim_end_matches('/'));
+    let own = prefixes.iter().find_map(|(documented, prefix)| {
+        let below = key.strip_prefix(documented).map(|key| format!("{prefix}{key}"));
+        below.or_else(|| (key == after(documented)).then(|| after(prefix)))
+    });
+    own.unwrap_or_else(|| panic!("no prefix of this test stands for {key}")).replace("/prod-1/", "/test/")
 }
 
 fn rights_of(name: &str) -> PermissionType {
@@ -159,6 +169,10 @@ fn every_verb_works_with_the_documented_role() {
     let cluster = &world.cluster;
     server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
     let node = cluster.node_with("a", json!({"gc_grace_s": 0}));
+    let operator = cluster.node_with("operator", server.user("metes-admin"));
+    let host_file = cluster.node_with("passes", server.user("metes-reconciler")).host_file();
+    let reconciler = || world.reconciler(&world.api).config(&host_file);
+    let pass = |flags: &[&str]| reconciler().args(flags).pass();
 
     // A crowd queues, watches and shares leases.
     let outcomes = in_parallel(24, 0..24, |i| node.add(&format!("c{i}")).config(&config()).run());
@@ -177,30 +191,31 @@ fn every_verb_works_with_the_documented_role() {
     let proxied = |run: Run| proxies.into_iter().fold(run, |run, name| run.env(name, "http://127.0.0.1:1"));
     assert_eq!(proxied(node.add("c2").config(&config())).run().addresses().len(), 1);
 
-    for arguments in [&["list"][..], &["usage"], &["show", "10.70.0.1"], &["check", "--repair"], &["doctor"]]
-    {
+    for arguments in [&["list"][..], &["usage"], &["show", "10.70.0.1"], &["doctor"]] {
         let outcome = node.cli(arguments);
         assert!(outcome.succeeded(), "{outcome}");
     }
+    let repaired = operator.cli(["check", "--repair"]);
+    assert!(repaired.succeeded(), "{repaired}");
     let check = node.cli(["check"]);
     assert!(check.succeeded() && !check.stdout.contains("not known"), "it may ask for the version: {check}");
-    assert!(node.cli(["release", "--container", "c2", "--yes"]).succeeded());
+    assert!(operator.cli(["release", "--node", "a", "--container", "c2", "--yes"]).succeeded());
     let mut sticky = config();
     sticky["ipam"]["sticky"] = json!("pod");
     let kept = node.add("kept").config(&sticky).pod("ns", "db-0", "u1").run().addresses();
     node.del("kept").config(&sticky).run().silent();
     assert_eq!(node.add("again").config(&sticky).pod("ns", "db-0", "u2").run().addresses(), kept);
     node.del("again").config(&sticky).run().silent();
-    assert!(node.cli(["hold", "--remove", kept[0].split('/').next().expect("an address")]).succeeded());
+    assert!(operator.cli(["hold", "--remove", kept[0].split('/').next().expect("an address")]).succeeded());
 
     world.orphan("gone");
-    world.pass(["--grace", "1h"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
+    pass(&["--grace", "1h"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
     // The memory of a pass has an age, which is a lease's.
-    world.pass(["--grace", "1h", "--dry-run"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
-    world.pass(AT_ONCE).ok().freed(json!({"pod-gone": 1}));
-    a_reconciler_that_stays_leads(&world);
-    a_suspect_store_is_adopted(&world, &node);
-    an_import_is_begun_and_given_up(&world);
+    pass(&["--grace", "1h", "--dry-run"]).ok().kept(json!({"unlabelled": 1, "within-grace": 1}));
+    pass(&AT_ONCE).ok().freed(json!({"pod-gone": 1}));
+    a_reconciler_that_stays_leads(&world, reconciler());
+    a_suspect_store_is_adopted(&world, &node, reconciler);
+    an_import_is_begun_and_given_up(reconciler);
 
     node.del("c1").config(&config()).run().silent();
     cluster.assert_nothing_held();
@@ -248,12 +263,6 @@ fn a_node_uses_pools_and_cannot_change_them() {
         let outcome = node.cli(arguments);
         assert!(!outcome.succeeded(), "{outcome}");
     }
-    // Not with other tools either: neither the addresses of a pool, nor the pods that it is for.
-    let stolen = server.client("metes-node");
-    for key in ["v1/pool/storage", "v1/pools"].map(|key| cluster.store().key(key)) {
-        assert!(server.run_as(&stolen, async |client| client.put(key.as_str(), "", None).await).is_err());
-        assert!(server.run_as(&stolen, async |client| client.delete(key.as_str(), None).await).is_err());
-    }
     node.del("c1").config(&pool).run().silent();
     let auto = network_as("1.1.0", "net", json!({"pool": "auto"}));
     assert_eq!(node.add("c3").config(&auto).run().address(), "10.71.0.2");
@@ -262,10 +271,110 @@ fn a_node_uses_pools_and_cannot_change_them() {
     server.switch_off();
 }
 
-fn a_reconciler_that_stays_leads(world: &World) {
+/// With other tools, by whoever has the key of a node.
+#[test]
+fn a_nodes_key_is_refused_what_nodes_do_not_write() {
+    let server = Server::start();
+    let cluster = Cluster::on(&server.etcd);
+    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let stolen = server.client("metes-node");
+    let own = |key: &str| cluster.store().key(key);
+    let hex = "00000000000000000000ffff0a460009";
+    let keys = [
+        own("v1/pool/storage"),
+        own("v1/pools"),
+        own(&format!("v1/hold/net/{hex}")),
+        own(&format!("v1/owner/-/@net/{hex}/hold")),
+        own("v1/owner/other/a/c1/eth0"),
+        own("v1/pod/other/u1/eth0/net"),
+        own("v1/seat/other/@pod.ns/db-0/eth0/0"),
+        own("v1/tombstone/other/a/c1/eth0"),
+        own("v1/node/other/a/m"),
+        own("v1/gone/test/a/m"),
+        own("v1/forgotten"),
+        own("v1/cluster/test"),
+        own("v1/seen/test/a"),
+        own(&format!("v1/lacking/test/net/{hex}")),
+        own("v1/lead/test"),
+        own("v1/import/test"),
+        "/elsewhere/v1/meta".to_owned(),
+        "/metes-signer/revoked/1".to_owned(),
+        "/".to_owned(),
+    ];
+    let refused = |row: &str, outcome: Result<(), Error>| {
+        let is_refused = outcome.as_ref().is_err_and(|e| e.to_string().contains("permission denied"));
+        expect(row, is_refused, format!("{outcome:?}"))
+    };
+    let of_keys = keys.iter().flat_map(|key| {
+        let put = server.run_as(&stolen, async |client| client.put(key.as_str(), "", None).await.map(drop));
+        let deleted =
+            server.run_as(&stolen, async |client| client.delete(key.as_str(), None).await.map(drop));
+        [refused(&format!("put {key}"), put), refused(&format!("delete {key}"), deleted)]
+    });
+    let asked: [(&str, Asked); 10] = [
+        ("add a member", |client| {
+            Box::pin(async { client.member_add(["http://127.0.0.1:1"], None).await.map(drop) })
+        }),
+        ("add a user", |client| Box::pin(async { client.user_add("mine", "x", None).await.map(drop) })),
+        ("take a role", |client| {
+            Box::pin(async { client.user_grant_role("metes-node", "root").await.map(drop) })
+        }),
+        ("change a role", |client| {
+            let all = Permission::new(PermissionType::Readwrite, "/").with_prefix();
+            Box::pin(async { client.role_grant_permission("metes-node", all).await.map(drop) })
+        }),
+        ("switch authentication off", |client| Box::pin(async { client.auth_disable().await.map(drop) })),
+        ("take a snapshot", |client| Box::pin(async { client.snapshot().await?.message().await.map(drop) })),
+        ("compact", |client| Box::pin(async { client.compact(1, None).await.map(drop) })),
+        ("defragment", |client| Box::pin(async { client.defragment().await.map(drop) })),
+        ("move the leader", |client| Box::pin(async { client.move_leader(1).await.map(drop) })),
+        ("read what the signer keeps", |client| {
+            Box::pin(async { client.get("/metes-signer/node/a", None).await.map(drop) })
+        }),
+    ];
+    let of_requests =
+        asked.map(|(row, ask)| refused(row, server.run_as(&stolen, async |client| ask(client).await)));
+    report(of_keys.chain(of_requests));
+    server.switch_off();
+    cluster.assert_clean();
+}
+
+/// docs/security.md says it, so that nobody relies on more.
+#[test]
+fn a_nodes_key_can_do_what_is_documented() {
+    let server = Server::start();
+    let cluster = Cluster::on(&server.etcd);
+    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let other = cluster.node("other");
+    let address = other.add("c1").config(&config()).run().address();
+    let stolen = server.client("metes-node");
+    let write = |key: &str, value: &str| {
+        let key = cluster.store().key(key);
+        server.run_as(&stolen, async |client| client.put(key.as_str(), value, None).await).expect("it may");
+    };
+    let held = cluster.store().keys("v1/net/").into_iter().find(|key| key.contains("/ip/")).expect("held");
+    write("v1/owner/test/other/c1/eth0", "falsified");
+    write(&held, "falsified");
+    write("v1/asked/large", &"x".repeat(1 << 20));
+    for _ in 0..100 {
+        server.run_as(&stolen, async |client| client.lease_grant(1 << 30, None).await).expect("it may");
+    }
+    let free = |key: &str| {
+        let key = cluster.store().key(key);
+        server.run_as(&stolen, async |client| client.delete(key.as_str(), None).await).expect("it may");
+    };
+    free("v1/owner/test/other/c1/eth0");
+    free(&held);
+    assert_eq!(other.list(), [Value::Null; 0], "{address} is free, and its pod has it still");
+    write("v1/meta", r#"{"v":1,"suspect":1}"#);
+    server.switch_off();
+    cluster.leave_unclean();
+}
+
+fn a_reconciler_that_stays_leads(world: &World, reconciler: Reconciler) {
     let [port] = free_ports();
     let listen = format!("127.0.0.1:{port}");
-    let running = world.reconciler(&world.api).args(["--listen", &listen, "--every", "1s"]).spawn();
+    let running = reconciler.args(["--listen", &listen, "--every", "1s"]).spawn();
     wait_for("somebody to lead", SOON, || match world.cluster.store().keys("v1/lead/") {
         leads if leads.is_empty() => Err("nobody leads".to_owned()),
         _ => Ok(()),
@@ -276,11 +385,11 @@ fn a_reconciler_that_stays_leads(world: &World) {
     assert_eq!(world.cluster.store().keys("v1/lead/"), [""; 0], "it hands over");
 }
 
-fn a_suspect_store_is_adopted(world: &World, node: &Node) {
+fn a_suspect_store_is_adopted(world: &World, node: &Node, reconciler: impl Fn() -> Reconciler) {
     world.cluster.store().change_meta(&json!({"suspect": 1}));
     node.add("c3").config(&config()).run().error(102);
     world.api.install_crds();
-    let adopt = |args: &[&str]| world.cluster.reconciler(&world.api).args(["adopt"]).args(args).run();
+    let adopt = |args: &[&str]| reconciler().args(["adopt"]).args(args).run();
     for args in [&["--dry-run"][..], &[]] {
         let outcome = adopt(args);
         assert!(outcome.succeeded(), "{outcome}");
@@ -289,9 +398,9 @@ fn a_suspect_store_is_adopted(world: &World, node: &Node) {
     node.del("c3").config(&config()).run().silent();
 }
 
-fn an_import_is_begun_and_given_up(world: &World) {
+fn an_import_is_begun_and_given_up(reconciler: impl Fn() -> Reconciler) {
     for step in ["--begin", "--cancel"] {
-        let outcome = world.cluster.reconciler(&world.api).args(["import-whereabouts", step]).run();
+        let outcome = reconciler().args(["import-whereabouts", step]).run();
         assert!(outcome.succeeded(), "{outcome}");
     }
 }

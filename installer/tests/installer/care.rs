@@ -143,12 +143,12 @@ fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
     let care = Care::of(&nodes, 1);
     care.says("switched authentication on");
     let put = |user: &str, key: &str| as_user(&nodes, user, async |client| client.put(key, "", None).await);
-    assert!(put("metes-node", "/metes/v1/x").is_ok());
+    assert!(put("metes-node", "/metes/v1/fence/x").is_ok());
     for (user, key) in [
         ("metes-node", "/metes/v1/pool/a"),
         ("metes-node", "/other/x"),
         ("metes-reconciler", "/metes/v1/pool/a"),
-        ("metes-viewer", "/metes/v1/x"),
+        ("metes-viewer", "/metes/v1/fence/x"),
     ] {
         let refused = put(user, key).expect_err(key);
         assert!(refused.contains("permission denied"), "{user} {key}: {refused}");
@@ -157,9 +157,10 @@ fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
     let page = metrics(&nodes, Some("metes-metrics")).expect("it is shown");
     assert!(page.contains("\netcd_server_has_leader 1\n"), "{page}");
     metrics(&nodes, None).expect_err("without a certificate");
-    let refused = as_user(&nodes, "metes-metrics", async |client| client.get("/metes/v1/x", None).await);
+    let refused =
+        as_user(&nodes, "metes-metrics", async |client| client.get("/metes/v1/fence/x", None).await);
     assert!(refused.is_err(), "it is no user of etcd");
-    let read = as_user(&nodes, "metes-viewer", async |client| client.get("/metes/v1/x", None).await);
+    let read = as_user(&nodes, "metes-viewer", async |client| client.get("/metes/v1/fence/x", None).await);
     assert_eq!(read.expect("it may read").count(), 1);
 
     // A node is locked out, and the pod starts again.
@@ -172,10 +173,10 @@ fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
     fs::write(of_the_future, "a snapshot").expect("a file can be written");
     let care = Care::of(&nodes, 1);
     care.says("took the snapshot");
-    assert!(put("metes-node", "/metes/v1/x").is_err(), "{}", care.log());
+    assert!(put("metes-node", "/metes/v1/fence/x").is_err(), "{}", care.log());
     // A person may bring it back.
     succeeds(verb(&nodes, "etcd-roles", 1));
-    assert!(put("metes-node", "/metes/v1/x").is_ok());
+    assert!(put("metes-node", "/metes/v1/fence/x").is_ok());
 }
 
 /// The commands that docs/security.md has for an etcd that somebody else runs, by etcdctl.
@@ -196,6 +197,7 @@ fn users_and_roles_are_those_that_are_documented() {
     let page = fs::read_to_string(page).expect("it is there");
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ etcdctl "));
     for command in commands.take_while(|command| *command != "auth enable") {
+        let command = command.replace("/prod-1/", "/c1/");
         let output = etcdctl(&nodes, 1, &command.split(' ').collect::<Vec<_>>());
         assert!(output.status.success(), "{command}: {output:?}");
     }
@@ -214,7 +216,7 @@ fn what_was_half_done_is_finished_and_what_is_too_wide_is_taken_away() {
         assert!(etcdctl(&nodes, 1, words).status.success(), "{words:?}");
     }
     let text = succeeds(verb(&nodes, "etcd-roles", 1));
-    assert!(text.contains("gave the role metes-node 3 permissions, and took 1"), "{text}");
+    assert!(text.contains("gave the role metes-node 14 permissions, and took 1"), "{text}");
     assert!(text.contains("switched authentication on"), "{text}");
     let text = succeeds(verb(&nodes, "etcd-roles", 1));
     assert_eq!(text, "metes-install: users and roles are as they should be, and authentication is on\n");
