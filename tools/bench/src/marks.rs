@@ -102,6 +102,10 @@ fn rules() -> Vec<Rule> {
     rules.extend(slow());
     rules.extend(slices());
     rules.extend(deaths());
+    rules.push(Rule::new("puts/s without new users / with two a second", 1.25, |results| {
+        let puts = |name| results.number(Section::Identities, name);
+        Some(puts("puts-quiet")? / puts("puts-new-users")?)
+    }));
     rules
 }
 

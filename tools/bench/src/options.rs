@@ -69,6 +69,8 @@ pub(crate) enum Section {
     Slices,
     /// ADDs beside others that are killed, members that are killed, an etcd that is far away
     Deaths,
+    /// Puts while etcd gets a user for each of 2,000 nodes
+    Identities,
 }
 
 impl Options {

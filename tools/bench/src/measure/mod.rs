@@ -3,6 +3,7 @@
 mod cluster;
 mod commands;
 mod deaths;
+mod identities;
 mod pools;
 mod process;
 mod single;
@@ -21,7 +22,7 @@ type Measure = fn(&Options, &mut Results);
 /// Measures every section that is asked for, once.
 pub(crate) fn run(options: &Options, run: usize) -> Results {
     let mut results = Results::default();
-    let sections: [(Section, Measure); 11] = [
+    let sections: [(Section, Measure); 12] = [
         (Section::Single, single::measure),
         (Section::Storms, storms::measure),
         (Section::Tls, tls::measure),
@@ -33,6 +34,7 @@ pub(crate) fn run(options: &Options, run: usize) -> Results {
         (Section::Slow, slow::measure),
         (Section::Slices, slices::measure),
         (Section::Deaths, deaths::measure),
+        (Section::Identities, identities::measure),
     ];
     for (section, measure) in sections.into_iter().filter(|(section, _)| options.asks_for(*section)) {
         eprintln!("run {run} of {}: {section:?}", options.runs);

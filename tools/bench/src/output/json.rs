@@ -85,6 +85,7 @@ fn section(section: Section) -> &'static str {
         Section::Slow => "slow",
         Section::Slices => "slices",
         Section::Deaths => "deaths",
+        Section::Identities => "identities",
     }
 }
 

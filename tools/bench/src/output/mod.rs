@@ -6,7 +6,7 @@ pub(crate) mod table;
 
 use crate::options::Section;
 
-const SECTIONS: [(Section, &str); 11] = [
+const SECTIONS: [(Section, &str); 12] = [
     (Section::Single, "Single processes"),
     (Section::Storms, "Storms, 128 processes at a time"),
     (Section::Tls, "mTLS"),
@@ -18,4 +18,5 @@ const SECTIONS: [(Section, &str); 11] = [
     (Section::Slow, "Three members, slow links"),
     (Section::Slices, "256 nodes with a range each in one page"),
     (Section::Deaths, "Deaths"),
+    (Section::Identities, "Identities of nodes"),
 ];
