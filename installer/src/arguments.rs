@@ -28,6 +28,8 @@ pub(crate) enum Verb {
     Uninstall(UninstallArgs),
     /// Make the certificates of etcd and its clients, as Secrets
     Certificates(CertificatesArgs),
+    /// Give nodes certificates for etcd, each with a user of its own
+    Signer(SignerArgs),
     /// Find out how this member of etcd begins, and run it
     Etcd(EtcdArgs),
     /// Look after the member of etcd on this node: users and roles, snapshots, defragmentation
@@ -168,6 +170,21 @@ pub(crate) struct NamespacesArgs {
     pub(crate) pods_namespace: String,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct SignerArgs {
+    #[command(flatten)]
+    pub(crate) template: TemplateArgs,
+    /// The namespace of the installer's pods
+    #[arg(long, value_name = "NAME", env = "NAMESPACE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) namespace: String,
+    /// tls.crt and tls.key of the authority of nodes
+    #[arg(long, value_name = "FOLDER", default_value = "/etc/metes/node-ca")]
+    pub(crate) authority: PathBuf,
+    /// The seconds after which a node that is gone loses its user. For tests
+    #[arg(long, value_name = "SECONDS", default_value_t = 24 * 3600, hide = true)]
+    pub(crate) forget_seconds: u32,
+}
+
 /// One member of etcd.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArgs {
@@ -295,6 +312,7 @@ mod tests {
             "certificates --namespace metes-system --days 3650",
             "certificates --namespace metes-system --pods-namespace metes --renew",
             "certificates --namespace metes-system --out x --ca y",
+            "signer --namespace metes-system --authority /x",
             "etcd --node-ip fd00::1 --out x --quota-bytes 1610612736 --etcd /y",
             "etcd-care --node-ip fd00::1 --keep 1 --folder /x",
             "etcd-roles --node-ip 10.0.0.1",

@@ -53,6 +53,11 @@ impl Kubernetes {
         Ok(Self { client: Client::try_from(config).map_err(|e| unknown(&e))? })
     }
 
+    /// For other kinds than Secrets.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     fn secrets(&self, namespace: &str) -> Api<Secret> {
         Api::namespaced(self.client.clone(), namespace)
     }
@@ -84,11 +89,14 @@ fn place_of(secret: &Secret) -> (&str, &str) {
     (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
 }
 
-/// The server's own words, or those of the innermost cause.
 fn failed(what: &str, namespace: &str, name: &str, error: &Error) -> Failure {
-    let why = match error {
+    Failure::new(format!("cannot {what} the Secret {namespace}/{name}: {}", in_words(error)))
+}
+
+/// The server's own words, or those of the innermost cause.
+pub(crate) fn in_words(error: &Error) -> String {
+    match error {
         Error::Api(status) => status.message.clone(),
         other => innermost(other).to_string(),
-    };
-    Failure::new(format!("cannot {what} the Secret {namespace}/{name}: {why}"))
+    }
 }

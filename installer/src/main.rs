@@ -9,7 +9,9 @@ mod client;
 mod etcd;
 mod failure;
 mod files;
+mod identity;
 mod install;
+mod issued;
 mod kubernetes;
 mod log;
 mod member;
@@ -17,6 +19,7 @@ mod restore;
 mod roles;
 mod runtime;
 mod seat;
+mod signer;
 mod snapshots;
 mod stop;
 mod template;
@@ -63,6 +66,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Uninstall(arguments) if arguments.wait => uninstall_when_allowed(arguments),
         Verb::Uninstall(arguments) => uninstall::pass(arguments).map(|done| tell(&done)),
         Verb::Certificates(arguments) => certificates::make(arguments),
+        Verb::Signer(arguments) => signer::run(arguments),
         Verb::Etcd(arguments) => etcd::run(arguments),
         Verb::EtcdCare(arguments) => care::run(arguments),
         Verb::EtcdRoles(arguments) => care::set_roles(arguments),

@@ -10,6 +10,7 @@ use etcd_client::{
 };
 
 use crate::client::within;
+use crate::issued::REVOKED;
 
 /// etcd's own role, which may do everything.
 const ROOT: &str = "root";
@@ -25,9 +26,10 @@ struct User {
 }
 
 /// etcd demands a user `root`. It has no password, and no certificate carries its name.
-const USERS: [User; 6] = [
+const USERS: [User; 7] = [
     User { name: ROOT, role: ROOT },
     User { name: MEMBERS, role: ROOT },
+    User { name: "metes-signer", role: ROOT },
     User { name: "metes-node", role: "metes-node" },
     User { name: "metes-reconciler", role: "metes-reconciler" },
     User { name: "metes-viewer", role: "metes-viewer" },
@@ -55,7 +57,7 @@ const OF_CLUSTER: [&str; 6] = ["node/", "orphan/", "owner/", "pod/", "seat/", "t
 
 /// The roles for the keys below a prefix, which begins and ends with `/`. Nodes write what their runs need, and only
 /// that of their own cluster; the reconciler writes all but pools.
-fn roles(prefix: &str, cluster: &str) -> [Role; 4] {
+fn roles(prefix: &str, cluster: &str) -> [Role; 5] {
     use PermissionType::{Read, Readwrite};
     let shared = SHARED.iter().map(|key| format!("{prefix}v1/{key}"));
     let of_cluster = OF_CLUSTER.iter().map(|key| format!("{prefix}v1/{key}{cluster}/"));
@@ -73,6 +75,8 @@ fn roles(prefix: &str, cluster: &str) -> [Role; 4] {
         Role { name: "metes-reconciler", permissions: all_but_pools.into() },
         Role { name: "metes-viewer", permissions: vec![Range::below(Read, prefix)] },
         Role { name: "metes-admin", permissions: vec![Range::below(Readwrite, prefix)] },
+        // A user that has it gets no other one.
+        Role { name: REVOKED, permissions: Vec::new() },
     ]
 }
 

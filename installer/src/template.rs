@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::client::TlsFiles;
 use crate::failure::Failure;
 use crate::files;
 
@@ -41,6 +42,13 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         self.host.parse().ok()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self.ip() {
+            Some(IpAddr::V6(ip)) => format!("https://[{ip}]:{}", self.port),
+            _ => format!("https://{}:{}", self.host, self.port),
+        }
     }
 }
 
@@ -86,15 +94,28 @@ impl Template {
         endpoints.filter(|endpoints| !endpoints.is_empty()).ok_or_else(wrong)
     }
 
-    /// The name of the cluster, which [`Template::read`] has found.
-    pub(crate) fn cluster(&self) -> &str {
-        self.keys.get("cluster").and_then(Value::as_str).unwrap_or_default()
-    }
-
     /// The prefix of all keys in etcd, with a `/` at both ends.
     pub(crate) fn prefix(&self) -> String {
         let prefix = self.keys.get("etcd").and_then(|etcd| etcd.get("prefix")).and_then(Value::as_str);
         format!("/{}/", prefix.unwrap_or("metes").trim_matches('/'))
+    }
+
+    /// The name of this cluster.
+    pub(crate) fn cluster(&self) -> &str {
+        self.keys.get("cluster").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// The files of a client of etcd.
+    pub(crate) fn tls(&self) -> Result<TlsFiles, Failure> {
+        let file =
+            |key: &str| match self.keys.get("etcd").and_then(|etcd| etcd.get(key)).and_then(Value::as_str) {
+                Some(path) => Ok(PathBuf::from(path)),
+                None => {
+                    Err(self
+                        .refused(&format!("etcd.{key}"), "is missing: etcd knows its clients by certificate"))
+                }
+            };
+        Ok(TlsFiles { ca: file("ca_file")?, certificate: file("cert_file")?, key: file("key_file")? })
     }
 
     /// The name that etcd's certificates must carry, if it is pinned.

@@ -13,5 +13,6 @@ mod reconcile;
 mod reconcile_faults;
 mod reconcile_races;
 mod serve;
+mod signer;
 mod sticky;
 mod webhook;

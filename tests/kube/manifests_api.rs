@@ -24,13 +24,15 @@ const WHOLE: [&str; 8] = [
 ];
 /// The component that is taken along where metes serves the default network.
 const HOST_NETWORK: (&str, &str) = ("  # - ../host-network\n", "  - ../host-network\n");
-/// The workloads that need folders of the node, or files of root in a claim. All others run under the strictest policy.
-const ON_THE_NODE: [&str; 6] = [
+/// The workloads that need folders or the network of the node, or files of root in a claim. All others run under the
+/// strictest policy.
+const ON_THE_NODE: [&str; 7] = [
     "etcd",
     "metes-etcd-restore",
     "metes-etcd-snapshots-copy",
     "metes-etcd-snapshots-read",
     "metes-installer",
+    "metes-signer",
     "metes-uninstall",
 ];
 /// The label of etcd's nodes, which a kubelet cannot give itself: tests/kube/node_identity.rs shows it.
@@ -639,9 +641,12 @@ fn openshift_lets_each_account_use_what_its_pods_need() {
             }],
         }));
     }
-    for (namespace, name) in
-        [("metes-system", "metes-node-scc"), ("metes-system", "metes-scc"), ("metes", "metes-scc")]
-    {
+    for (namespace, name) in [
+        ("metes-system", "metes-node-scc"),
+        ("metes-system", "metes-signer-scc"),
+        ("metes-system", "metes-scc"),
+        ("metes", "metes-scc"),
+    ] {
         let mut object = Applied::get().one_in(&json!(namespace), source, "RoleBinding", name).clone();
         object["metadata"] = json!({"name": name, "namespace": namespace});
         api.apply(&object);
@@ -805,7 +810,7 @@ fn adopt_takes_the_default_network_that_a_person_names() {
     }
 }
 
-/// The keys of etcd's root and of the authority. A node that is taken over must not get a pod that has them.
+/// The keys of etcd's root and of the authorities. A node that is taken over must not get a pod that has them.
 #[test]
 fn keys_of_etcd_are_in_pods_on_its_nodes_alone() {
     let mut with_key = BTreeSet::new();
@@ -816,13 +821,21 @@ fn keys_of_etcd_are_in_pods_on_its_nodes_alone() {
             let named = secret["secretName"].as_str().or(secret["name"].as_str()).unwrap_or_default();
             let items = secret["items"].as_array();
             let has_key = items.is_none_or(|items| items.iter().any(|item| item["key"] == "tls.key"));
-            if has_key && matches!(named, "metes-ca" | "metes-etcd-server" | "metes-etcd-peer") {
+            let is_strong =
+                ["metes-ca", "metes-node-ca", "metes-etcd-server", "metes-etcd-peer", "metes-signer"];
+            if has_key && is_strong.contains(&named) {
                 assert_eq!(workload.spec()["nodeSelector"], json!({OF_ETCD: ""}), "{name}");
                 with_key.insert((name, named));
             }
         }
     }
-    assert_eq!(with_key, BTreeSet::from([("etcd", "metes-etcd-peer"), ("etcd", "metes-etcd-server")]));
+    let expected = [
+        ("etcd", "metes-etcd-peer"),
+        ("etcd", "metes-etcd-server"),
+        ("metes-signer", "metes-node-ca"),
+        ("metes-signer", "metes-signer"),
+    ];
+    assert_eq!(with_key, BTreeSet::from(expected));
     // An account reads the authority's key: its pods run there, too. tests/kube/rbac.rs has the rights of all others.
     let workloads = Workload::every().into_iter();
     let readers: Vec<Workload> =
@@ -1149,7 +1162,8 @@ fn other_ways_are_applied_too() {
         ])
     );
     assert_eq!(of_kind("Certificate").len(), 9);
-    assert!(of_kind("Job").is_empty() && of_kind("Role").is_empty());
+    let makes_certificates = |one: &&Value| one["metadata"]["name"] == "metes-certificates";
+    assert!(of_kind("Job").is_empty() && !of_kind("Role").iter().any(makes_certificates));
     // OpenShift allows folders of the node to this account and type alone.
     let openshift = other.kustomize("overlays/openshift");
     let copies: Vec<&str> =

@@ -16,6 +16,8 @@ use support::{
 };
 use tempfile::TempDir;
 
+use crate::signer::{Site, sign_as};
+
 const NAMESPACES: [&str; 2] = ["metes-system", "metes"];
 /// The longest time until a change of a role counts.
 const COUNTS_MAX: Duration = Duration::from_secs(30);
@@ -32,12 +34,13 @@ struct Account {
 }
 
 /// Every account of manifests/.
-const ACCOUNTS: [Account; 5] = [
+const ACCOUNTS: [Account; 6] = [
     Account { name: "metes-reconciler", folder: "reconciler", work: make_a_pass },
     Account { name: "metes-reconciler", folder: "events", work: make_a_pass_and_events },
     Account { name: "metes-adopt", folder: "adopt", work: adopt },
     Account { name: "metes-import-whereabouts", folder: "import-whereabouts", work: import },
     Account { name: "metes-certificates", folder: "etcd-certificates", work: store_certificates },
+    Account { name: "metes-signer", folder: "signer", work: sign },
 ];
 
 #[test]
@@ -125,6 +128,11 @@ fn import_from_whereabouts() {
 #[test]
 fn the_job_that_makes_certificates() {
     prove("etcd-certificates");
+}
+
+#[test]
+fn the_signer() {
+    prove("signer");
 }
 
 #[test]
@@ -249,6 +257,9 @@ impl Permission {
     /// The words of the API server to an account that lacks it.
     fn refusal(&self) -> String {
         let Self { group, resource, verb, .. } = self;
+        if resource == "signers" {
+            return format!("not permitted to {verb} requests with signerName");
+        }
         format!("cannot {verb} resource \"{resource}\" in API group \"{group}\"")
     }
 }
@@ -444,6 +455,16 @@ fn dangerous() -> Vec<(Option<&'static str>, Permission)> {
         all.push((None, core("namespaces", verb)));
         all.push((None, core("namespaces", verb).named("default")));
         all.push((None, core("namespaces", verb).named("kube-system")));
+    }
+    let certificates = |resource, verb| Permission::new("certificates.k8s.io", resource, verb);
+    for verb in ["get", "list", "watch", "create", "update", "delete"] {
+        all.push((None, certificates("certificatesigningrequests", verb)));
+    }
+    for name in ["metes.dev/etcd-client", "kubernetes.io/kube-apiserver-client"] {
+        all.extend(["approve", "sign"].map(|verb| (None, certificates("signers", verb).named(name))));
+    }
+    for resource in ["certificatesigningrequests/approval", "certificatesigningrequests/status"] {
+        all.push((None, certificates(resource, "update")));
     }
     all.extend(["nodes/status", "nodes/proxy"].map(|resource| (None, core(resource, "patch"))));
     all.extend(["escalate", "bind", "update"].map(|verb| (None, rbac("clusterroles", verb))));
@@ -644,6 +665,12 @@ fn import(lab: &Lab) -> Result<(), String> {
     world.assert_held(&address, "sandbox");
     world.cluster.assert_clean();
     Ok(())
+}
+
+/// One etcd serves all of its runs.
+fn sign(lab: &Lab) -> Result<(), String> {
+    static SITE: OnceLock<Site> = OnceLock::new();
+    sign_as(SITE.get_or_init(Site::new), lab.api, lab.namespace, &lab.kubeconfig)
 }
 
 /// Does the work of the Job, from the beginning.

@@ -11,8 +11,15 @@ use etcd_client::{Client, Error};
 use crate::nodes::{Nodes, Pod, tool};
 use crate::support::wait_for;
 
-const CARED: [&str; 6] =
-    ["root", "metes-etcd-server", "metes-node", "metes-reconciler", "metes-viewer", "metes-admin"];
+const CARED: [&str; 7] = [
+    "root",
+    "metes-etcd-server",
+    "metes-signer",
+    "metes-node",
+    "metes-reconciler",
+    "metes-viewer",
+    "metes-admin",
+];
 
 /// A verb of `metes-install` for the member on a node.
 fn verb(nodes: &Nodes, verb: &str, node: u8) -> Command {
