@@ -36,6 +36,8 @@ pub(crate) enum Verb {
     EtcdCare(EtcdCareArgs),
     /// Make etcd's users and roles what they should be, and switch authentication on
     EtcdRoles(MemberArgs),
+    /// Shut out a node for good: its user of etcd and all of its certificates
+    Revoke(RevokeArgs),
     /// Take a snapshot of the member on this node
     EtcdSnapshot(EtcdCareArgs),
     /// Give back the space of compacted revisions of the member on this node
@@ -228,8 +230,20 @@ pub(crate) struct KeptArgs {
 pub(crate) struct EtcdCareArgs {
     #[command(flatten)]
     pub(crate) member: MemberArgs,
+    /// The list of revoked certificates that this member reads, to be kept as it should be
+    #[arg(long, value_name = "FILE")]
+    pub(crate) crl: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) kept: KeptArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeArgs {
+    #[command(flatten)]
+    pub(crate) member: MemberArgs,
+    /// The node's name
+    #[arg(value_name = "NODE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) node: String,
 }
 
 #[derive(Debug, Args)]
@@ -315,7 +329,9 @@ mod tests {
             "signer --namespace metes-system --authority /x",
             "etcd --node-ip fd00::1 --out x --quota-bytes 1610612736 --etcd /y",
             "etcd-care --node-ip fd00::1 --keep 1 --folder /x",
+            "etcd-care --node-ip 10.0.0.1 --crl /run/etcd/clients.crl",
             "etcd-roles --node-ip 10.0.0.1",
+            "revoke n1 --node-ip 10.0.0.1",
             "etcd-snapshot --node-ip 10.0.0.1",
             "snapshots --node n --stay",
             "snapshot-copy --from /node --folder /x --keep 14",
@@ -345,6 +361,7 @@ mod tests {
             "certificates --namespace metes-system --ca y",
             "etcd --node-ip node --out x",
             "etcd-care --node-ip 10.0.0.1 --keep 0",
+            "revoke --node-ip 10.0.0.1",
             "snapshots --node n --keep 1",
             "snapshots --node=",
             "snapshot-copy",

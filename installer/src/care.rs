@@ -1,5 +1,5 @@
-//! The care of one member of etcd, in the member's own pod: users and roles, a snapshot each day, and defragmentation
-//! each week.
+//! The care of one member of etcd, in the member's own pod: users and roles, the list of revoked certificates, a
+//! snapshot each day, and defragmentation each week.
 //!
 //! All of that takes etcd's root. The pod of a member has its key already, so no other pod needs it.
 
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::arguments::{EtcdCareArgs, KeptArgs, MemberArgs};
 use crate::client::{self, TlsFiles, within};
+use crate::crl;
 use crate::etcd;
 use crate::failure::Failure;
 use crate::log::{Voice, say, tell};
@@ -141,6 +142,14 @@ pub(crate) fn run(arguments: &EtcdCareArgs) -> Result<(), Failure> {
 }
 
 async fn stay(arguments: &EtcdCareArgs) {
+    let connect = async || Member::of(&arguments.member).map_err(|e| e.to_string())?.connect().await;
+    match &arguments.crl {
+        Some(path) => drop(tokio::join!(care(arguments), crl::keep(path, connect))),
+        None => care(arguments).await,
+    }
+}
+
+async fn care(arguments: &EtcdCareArgs) {
     let mut care = Care {
         knows_users: false,
         defragmented: now(),
@@ -169,7 +178,7 @@ struct Care {
 impl Care {
     /// All that fails in one pass is told in one line.
     async fn pass(&mut self, arguments: &EtcdCareArgs) -> Result<(), String> {
-        let EtcdCareArgs { member, kept } = arguments;
+        let EtcdCareArgs { member, kept, .. } = arguments;
         let member = Member::of(member).map_err(|e| e.to_string())?;
         let mut client = member.connect().await.map_err(|why| format!("waits for etcd: {why}"))?;
         // Each is tried, whatever the others say: a snapshot needs no majority, and users do.
@@ -261,7 +270,7 @@ pub(crate) fn defragment(arguments: &MemberArgs) -> Result<(), Failure> {
     })
 }
 
-fn once(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub(crate) fn once(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     unless_terminated(work)?.unwrap_or_else(|| Err(Failure::new("stopped before its end")))
 }
 

@@ -16,11 +16,16 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::{EtcdArgs, MemberArgs};
 use crate::client::TlsFiles;
+use crate::crl;
+use crate::environment;
 use crate::failure::Failure;
 use crate::files;
 use crate::member::{self, Beginning, Place};
 use crate::seat::Seat;
 use crate::template::{Template, object};
+
+/// The section with the certificate that clients see, and whose certificates they must have.
+const CLIENTS: &str = "client-transport-security";
 
 /// Becomes etcd, or says why not.
 pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
@@ -29,11 +34,12 @@ pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
     if let Some(data) = &began
         && member::has_data(data)?
     {
-        return Err(exec(etcd, out));
+        return exec(etcd, out);
     }
     let seats = || Seat::all(&Template::read(&template.template)?);
     let members = seats()?;
     let mut keys = shared(base)?;
+    trust_nodes(&mut keys);
     keys.extend(quota_bytes.map(|bytes| ("quota-backend-bytes".to_owned(), json!(bytes))));
     let place = place(&keys, base, &members, *node_ip, began.is_some())?;
     let beginning = member::begin(&place, || match seats()? == members {
@@ -42,7 +48,17 @@ pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
     })?;
     let config = config(keys, &members, &place.me, &beginning);
     files::replace(out, format!("{config:#}\n").as_bytes(), 0o600)?;
-    Err(exec(etcd, out))
+    exec(etcd, out)
+}
+
+/// A node's certificate is of another authority than the members'. If there is a file with both, etcd trusts both.
+fn trust_nodes(keys: &mut Map<String, Value>) {
+    let Some(files) = keys.get_mut(CLIENTS).and_then(Value::as_object_mut) else { return };
+    let certificate = files.get("cert-file").and_then(Value::as_str).map(Path::new);
+    let both = certificate.map(|path| path.with_file_name("clients.crt"));
+    if let Some(both) = both.filter(|both| both.exists()) {
+        files.insert("trusted-ca-file".to_owned(), json!(both));
+    }
 }
 
 /// Where the data of this member are, if this pod has started etcd before.
@@ -53,9 +69,14 @@ fn data_of(out: &Path) -> Result<Option<PathBuf>, Failure> {
 }
 
 /// Returns only if it fails.
-fn exec(etcd: &Path, config: &Path) -> Failure {
-    let e = Command::new(etcd).arg("--config-file").arg(config).exec();
-    Failure::on("run", etcd)(e)
+fn exec(etcd: &Path, config: &Path) -> Result<(), Failure> {
+    let version = Command::new(etcd).arg("--version").output().map_err(Failure::on("run", etcd))?;
+    let version = String::from_utf8_lossy(&version.stdout);
+    let variables = environment::variables(&object(config, &files::read(config)?)?, config, &version)?;
+    let crl = config.with_file_name(crl::NAME);
+    crl::write_if_missing(&crl)?;
+    let e = Command::new(etcd).envs(variables).env("ETCD_CLIENT_CRL_FILE", crl).exec();
+    Err(Failure::on("run", etcd)(e))
 }
 
 /// The configuration of all members.
@@ -65,7 +86,7 @@ fn shared(base: &Path) -> Result<Map<String, Value>, Failure> {
 
 /// The certificate with which a member asks others as a client.
 pub(crate) fn client_tls(base: &Path) -> Result<TlsFiles, Failure> {
-    tls(&shared(base)?, base, "client-transport-security")
+    tls(&shared(base)?, base, CLIENTS)
 }
 
 fn tls(keys: &Map<String, Value>, base: &Path, kind: &str) -> Result<TlsFiles, Failure> {
@@ -95,7 +116,7 @@ fn place(
         others,
         data: path(keys.get("data-dir"), base, "data-dir")?,
         starts_again,
-        client_tls: tls(keys, base, "client-transport-security")?,
+        client_tls: tls(keys, base, CLIENTS)?,
         peer_tls: tls(keys, base, "peer-transport-security")?,
     })
 }

@@ -1,5 +1,5 @@
-//! The keys of etcd that tell which certificates a node has. They are outside of metes' prefix: no role of a node or a
-//! person reaches them.
+//! The keys of etcd that tell which certificates a node has, and which of them are revoked. They are outside of metes'
+//! prefix: no role of a node or a person reaches them.
 
 use etcd_client::KeyValue;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,8 @@ use serde_json::json;
 pub(crate) const NODES: &str = "metes-node";
 /// The role, without a permission, of a user that gets no certificate any more.
 pub(crate) const REVOKED: &str = "metes-revoked";
+/// Before the serial of each revoked certificate.
+pub(crate) const REVOKED_KEYS: &str = "/metes-signer/revoked/";
 /// The clocks of etcd's members and of the signer may differ, so a certificate counts for so long after its end.
 const ENDED_SECONDS: i64 = 24 * 3600;
 
@@ -26,6 +28,13 @@ pub(crate) struct Certified {
     pub(crate) not_after: i64,
 }
 
+/// Whose a revoked certificate is.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Revocation {
+    pub(crate) user: String,
+    pub(crate) not_after: i64,
+}
+
 /// True if no server takes a certificate any more that ends then.
 pub(crate) fn has_ended(not_after: i64, now: i64) -> bool {
     not_after.saturating_add(ENDED_SECONDS) < now
@@ -34,6 +43,11 @@ pub(crate) fn has_ended(not_after: i64, now: i64) -> bool {
 /// The key of what a user has.
 pub(crate) fn issued_key(user: &str) -> String {
     format!("/metes-signer/node/{user}")
+}
+
+/// The key of a revoked certificate.
+pub(crate) fn revoked_key(serial: &str) -> String {
+    format!("{REVOKED_KEYS}{serial}")
 }
 
 impl Issued {

@@ -6,6 +6,8 @@ mod arguments;
 mod care;
 mod certificates;
 mod client;
+mod crl;
+mod environment;
 mod etcd;
 mod failure;
 mod files;
@@ -16,6 +18,7 @@ mod kubernetes;
 mod log;
 mod member;
 mod restore;
+mod revoke;
 mod roles;
 mod runtime;
 mod seat;
@@ -70,6 +73,7 @@ fn run(verb: &Verb) -> Result<(), Failure> {
         Verb::Etcd(arguments) => etcd::run(arguments),
         Verb::EtcdCare(arguments) => care::run(arguments),
         Verb::EtcdRoles(arguments) => care::set_roles(arguments),
+        Verb::Revoke(arguments) => revoke::run(arguments),
         Verb::EtcdSnapshot(arguments) => care::take_snapshot(arguments),
         Verb::EtcdDefragment(arguments) => care::defragment(arguments),
         Verb::Snapshots(arguments) => list_snapshots(arguments),

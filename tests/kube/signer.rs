@@ -554,3 +554,28 @@ fn the_user_of_a_node_that_is_gone_is_deleted() {
     });
     assert_eq!(lab.recorded(&stays.user()).len(), 1);
 }
+
+/// Its user stays: without it, the next request would make another one.
+#[test]
+fn a_revoked_node_gets_no_certificate_again() {
+    let lab = Lab::new();
+    let _signer = lab.signer(&["--forget-seconds=1"]);
+    let (known, unknown, marker) = (lab.node(1), lab.node(2), lab.node(3));
+    for asker in [&known, &marker] {
+        lab.signed(&asker.asks().1);
+    }
+    for asker in [&known, &unknown] {
+        let revoked = lab.member(&["revoke", &asker.node]).run();
+        assert!(revoked.succeeded(), "{revoked}");
+        let message = lab.denied(&asker.asks().1);
+        assert!(message.contains(&format!("node {} was revoked", asker.node)), "{message}");
+    }
+    for asker in [&known, &unknown, &marker] {
+        lab.api.delete(&format!("/api/v1/nodes/{}", asker.node));
+    }
+    wait_for("the user of another node to go", DECIDED_MAX, || {
+        let users = lab.users();
+        if users.contains(&marker.user()) { Err(format!("{users:?}")) } else { Ok(()) }
+    });
+    assert_eq!(lab.users(), BTreeSet::from([known.user(), unknown.user()]));
+}

@@ -22,7 +22,7 @@ const CARED: [&str; 7] = [
 ];
 
 /// A verb of `metes-install` for the member on a node.
-fn verb(nodes: &Nodes, verb: &str, node: u8) -> Command {
+pub(crate) fn verb(nodes: &Nodes, verb: &str, node: u8) -> Command {
     nodes.write_base(node, "metes");
     let mut command = nodes.installer(&[verb]);
     command.args([format!("--node-ip={}", nodes.ip(node)), format!("--base=base-{node}.json")]);
@@ -36,7 +36,7 @@ fn snapshots_of(nodes: &Nodes, node: u8) -> PathBuf {
 }
 
 /// The first node has the only member, which answers.
-fn one_member(nodes: &Nodes) -> Pod<'_> {
+pub(crate) fn one_member(nodes: &Nodes) -> Pod<'_> {
     nodes.name_members(&[1]);
     let pod = nodes.start(1);
     pod.runs();
@@ -46,28 +46,29 @@ fn one_member(nodes: &Nodes) -> Pod<'_> {
 }
 
 /// The container beside a member. Ends with its value.
-struct Care<'a> {
+pub(crate) struct Care<'a> {
     nodes: &'a Nodes,
     child: Child,
 }
 
 impl<'a> Care<'a> {
-    fn of(nodes: &'a Nodes, node: u8) -> Self {
+    pub(crate) fn of(nodes: &'a Nodes, node: u8) -> Self {
         let log = File::create(nodes.path("care-log")).expect("a file can be made");
         let child = verb(nodes, "etcd-care", node)
             .arg(format!("--folder={}", snapshots_of(nodes, node).display()))
+            .arg(format!("--crl=run-{node}/clients.crl"))
             .stdin(Stdio::null())
             .stderr(log)
             .spawn();
         Self { nodes, child: child.expect("the program starts") }
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.nodes.path("care-log")).expect("it is there")
     }
 
     #[track_caller]
-    fn says(&self, words: &str) {
+    pub(crate) fn says(&self, words: &str) {
         wait_for(words, || if self.log().contains(words) { Ok(()) } else { Err(self.log()) });
     }
 }
@@ -80,7 +81,7 @@ impl Drop for Care<'_> {
 }
 
 #[track_caller]
-fn succeeds(mut command: Command) -> String {
+pub(crate) fn succeeds(mut command: Command) -> String {
     let output = command.output().expect("the program starts");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{text}");

@@ -5,5 +5,6 @@ mod certificates;
 mod install;
 mod member;
 mod nodes;
+mod revoke;
 mod snapshots;
 mod support;

@@ -122,18 +122,19 @@ impl Nodes {
     }
 
     pub(crate) fn start_with(&self, node: u8, token: &str) -> Pod<'_> {
-        let _ = fs::remove_file(self.path(&format!("etcd-{node}.json")));
+        let _ = fs::remove_dir_all(self.path(&format!("run-{node}")));
         self.start_again(node, token)
     }
 
     /// The container of a pod that has run before: what that has written is still there.
     pub(crate) fn start_again(&self, node: u8, token: &str) -> Pod<'_> {
         self.write_base(node, token);
+        fs::create_dir_all(self.path(&format!("run-{node}"))).expect("a folder can be made");
         let log = File::create(self.path(&format!("log-{node}"))).expect("a file can be made");
         let child = self
             .installer(&["etcd"])
             .args([format!("--node-ip={}", self.ip(node)), format!("--base=base-{node}.json")])
-            .arg(format!("--out=etcd-{node}.json"))
+            .arg(format!("--out=run-{node}/etcd.json"))
             .arg(format!("--etcd={}", tool_etcd().display()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
