@@ -1,14 +1,13 @@
 //! The command line, with an environment variable for each flag.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::import::{ImportOptions, ImportStep};
+use crate::listen::Listen;
 use crate::pass::PassOptions;
 use crate::verdict::Graces;
 
@@ -127,24 +126,6 @@ pub struct ServeArgs {
     #[arg(long, env = "METES_RECONCILER_EVERY", value_name = "DURATION", default_value = "1m", requires = "listen",
           value_parser = every)]
     pub(crate) every: Duration,
-}
-
-/// The addresses to listen on: the first one that can be used is taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listen(pub Vec<SocketAddr>);
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = "neither ADDRESS:PORT, [ADDRESS]:PORT nor :PORT";
-        let Some(port) = text.strip_prefix(':') else {
-            return text.parse().map(|address| Self(vec![address])).map_err(|_| wrong.to_owned());
-        };
-        let port = port.parse().map_err(|_| wrong.to_owned())?;
-        // If the machine has IPv6, its unspecified address serves for both.
-        Ok(Self(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]))
-    }
 }
 
 /// Long enough for etcd's leases, which count whole seconds and live for at least two.

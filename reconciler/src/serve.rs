@@ -14,11 +14,11 @@ use metes_etcd::Store;
 use metes_etcd::client::EtcdWatch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::cli::{Cli, Listen};
+use crate::cli::Cli;
 use crate::ended::{Ended, PassOutcome, Trouble};
 use crate::exposition;
 use crate::lead::{Candidate, Leadership};
-use crate::listen::{self, Page, Pages};
+use crate::listen::{self, Listen, Page, Pages};
 use crate::metrics::Metrics;
 use crate::once::{self, Place};
 use crate::pass::PassError;

@@ -13,7 +13,7 @@ use self::sources::{Crate, files, rust_files};
 /// What judges, and what makes sense of what others wrote.
 const PURE_IN_RECONCILER: [&str; 12] = [
     "adopt/demand.rs",
-    "exposition.rs",
+    "../../crates/serve/src/exposition.rs",
     "holder.rs",
     "import/facts.rs",
     "import/gather.rs",
@@ -127,7 +127,7 @@ fn crates_depend_on_each_other_as_drawn() {
 }
 
 /// Every crate of the repository, tests aside: a folder of sources each.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 16] = [
     "crates/audit/src",
     "crates/config/src",
     "crates/core/src",
@@ -135,6 +135,7 @@ const CRATES: [&str; 15] = [
     "crates/engine/src",
     "crates/etcd/src",
     "crates/node/src",
+    "crates/serve/src",
     "src",
     "reconciler/src",
     "installer/src",

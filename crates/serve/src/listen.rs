@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 use std::time::Duration;
 
 use http::header::{ALLOW, CONTENT_TYPE};
@@ -11,39 +13,60 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
 
-use crate::cli::Listen;
-
 /// The number of connections that are open at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 16;
 /// The longest time for one connection, from its acceptance to the end of the answer.
-pub(crate) const CONNECTION_MAX: Duration = Duration::from_secs(5);
+pub const CONNECTION_MAX: Duration = Duration::from_secs(5);
 /// The pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The most bytes of a request that are held until it is complete.
 const REQUEST_BYTES: usize = 16 << 10;
 
+/// The addresses to listen on: the first one that can be used is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listen(pub Vec<SocketAddr>);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = "neither ADDRESS:PORT, [ADDRESS]:PORT nor :PORT";
+        let Some(port) = text.strip_prefix(':') else {
+            return text.parse().map(|address| Self(vec![address])).map_err(|_| wrong.to_owned());
+        };
+        let port = port.parse().map_err(|_| wrong.to_owned())?;
+        // If the machine has IPv6, its unspecified address serves for both.
+        Ok(Self(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]))
+    }
+}
+
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    pub(crate) status: StatusCode,
+    /// The status.
+    pub status: StatusCode,
     /// The content type.
-    pub(crate) kind: &'static str,
-    pub(crate) body: String,
+    pub kind: &'static str,
+    /// The content.
+    pub body: String,
 }
 
 impl Page {
     /// A page of plain text.
-    pub(crate) fn text(status: StatusCode, text: &str) -> Self {
+    #[must_use]
+    pub fn text(status: StatusCode, text: &str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
     }
 
     /// The whole answer.
-    pub(crate) fn into_response(self) -> Response<Full<Bytes>> {
+    #[must_use]
+    pub fn into_response(self) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::new(Bytes::from(self.body)));
         *response.status_mut() = self.status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
@@ -52,7 +75,10 @@ impl Page {
 }
 
 /// The pages that a server has.
-pub(crate) trait Pages: Clone + Send + 'static {
+pub trait Pages: Clone + Send + 'static {
+    /// The answer to who asks for another page.
+    const PATHS: &'static str = "there are /metrics, /healthz and /readyz";
+
     /// The page of a path; none if there is none.
     fn page(&self, path: &str) -> Option<Page>;
 }
@@ -61,24 +87,20 @@ pub(crate) trait Pages: Clone + Send + 'static {
 ///
 /// # Errors
 /// [`io::Error`] of the last address.
-pub(crate) async fn bind(listen: &Listen) -> io::Result<TcpListener> {
+pub async fn bind(listen: &Listen) -> io::Result<TcpListener> {
     TcpListener::bind(&listen.0[..]).await
 }
 
 /// Serves pages for ever.
-pub(crate) async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
+pub async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
     accept(&listener, &mut JoinSet::new(), |stream| answer(stream, pages.clone())).await
 }
 
 /// The connections that are being answered.
-pub(crate) type Open = JoinSet<Result<(), Elapsed>>;
+pub type Open = JoinSet<Result<(), Elapsed>>;
 
 /// Lets each connection be answered, for ever. Those that are `open` end by themselves, in [`CONNECTION_MAX`].
-pub(crate) async fn accept<A>(
-    listener: &TcpListener,
-    open: &mut Open,
-    answer: impl Fn(TcpStream) -> A,
-) -> Infallible
+pub async fn accept<A>(listener: &TcpListener, open: &mut Open, answer: impl Fn(TcpStream) -> A) -> Infallible
 where
     A: Future<Output = ()> + Send + 'static,
 {
@@ -94,13 +116,15 @@ where
 }
 
 /// HTTP with one request for each connection.
-pub(crate) fn one_request() -> http1::Builder {
+#[must_use]
+pub fn one_request() -> http1::Builder {
     let mut server = http1::Builder::new();
     server.keep_alive(false).max_buf_size(REQUEST_BYTES);
     server
 }
 
-async fn answer(stream: TcpStream, pages: impl Pages) {
+/// Answers the one request of a connection.
+pub async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, pages: impl Pages) {
     let service = service_fn(move |request| {
         let response = respond(&request, &pages);
         async move { Ok::<_, Infallible>(response) }
@@ -109,9 +133,9 @@ async fn answer(stream: TcpStream, pages: impl Pages) {
     let _ = one_request().serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn respond(request: &Request<Incoming>, pages: &impl Pages) -> Response<Full<Bytes>> {
+fn respond<P: Pages>(request: &Request<Incoming>, pages: &P) -> Response<Full<Bytes>> {
     let page = match pages.page(request.uri().path()) {
-        None => Page::text(StatusCode::NOT_FOUND, "there are /metrics, /healthz and /readyz"),
+        None => Page::text(StatusCode::NOT_FOUND, P::PATHS),
         Some(_) if request.method() != Method::GET => {
             Page::text(StatusCode::METHOD_NOT_ALLOWED, "this can only be read")
         }

@@ -3,11 +3,11 @@
 use std::fmt::{Display, Write as _};
 
 /// The content type of the format.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Text to which one metric after the other is added.
 #[derive(Debug, Default)]
-pub struct Exposition(pub(crate) String);
+pub struct Exposition(pub String);
 
 impl Exposition {
     /// The text.
@@ -17,13 +17,13 @@ impl Exposition {
     }
 
     /// A gauge without labels.
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.head(name, "gauge", help);
         self.sample(name, &[], value);
     }
 
     /// A metric with one label.
-    pub(crate) fn labelled(
+    pub fn labelled(
         &mut self,
         name: &str,
         kind: &str,
@@ -38,13 +38,13 @@ impl Exposition {
     }
 
     /// The lines before the samples of a metric: its help and its type.
-    pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
+    pub fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing into a String does not fail.
         let _ = writeln!(self.0, "# HELP {name} {}\n# TYPE {name} {kind}", escaped(help, false));
     }
 
     /// A sample. A label without a value is left out, because for Prometheus that is the same.
-    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.0.push_str(name);
         let labels = labels.iter().filter(|(_, value)| !value.is_empty());
         for (at, (label, value)) in labels.clone().enumerate() {
