@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 use std::os::unix::process::parent_id;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use metes::plugin::{self, Failed, Input};
@@ -10,12 +12,15 @@ use metes_config::cni::{Code, Environment, Error, Verb};
 use metes_core::limits;
 use metes_node::core;
 use metes_node::node;
+use metes_node::runs::RunLine;
 use metes_node::setup;
 use metes_node::stdin;
 use tokio::time::Instant;
 
 /// Whether the caller has its answer.
 static ANSWERED: AtomicBool = AtomicBool::new(false);
+/// Where this run leaves its line, once that is known.
+static STATE_FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 fn main() -> ExitCode {
     let start = node::start();
@@ -48,9 +53,17 @@ fn main() -> ExitCode {
         };
         let host_file = std::env::var("METES_CONF").ok();
         let is_nad_etcd_allowed = setup::is_nad_etcd_allowed();
-        let answered = &ANSWERED;
-        let input =
-            Input { start, until, parent, environment, host_file, is_nad_etcd_allowed, stdin, answered };
+        let input = Input {
+            start,
+            until,
+            parent,
+            environment,
+            host_file,
+            is_nad_etcd_allowed,
+            stdin,
+            answered: &ANSWERED,
+            state_folder: &STATE_FOLDER,
+        };
         let runtime = runtime()?;
         let done = runtime.block_on(plugin::run(input, &mut io::stdout()));
         // The process ends now. Shutting the runtime down would take time for nothing, and longer than any deadline if
@@ -58,19 +71,26 @@ fn main() -> ExitCode {
         std::mem::forget(runtime);
         done
     };
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failed) => fail(failed, verb),
+    let error = run().err().map(|failed| fail(failed, verb));
+    leave_line(verb, error.as_ref(), began);
+    if error.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Leaves a line of this run for the metrics of its node. No caller hears if that fails: it has its answer.
+fn leave_line(verb: Option<Verb>, error: Option<&Error>, began: Instant) {
+    let (Some(verb), Some(folder)) = (verb, STATE_FOLDER.get()) else { return };
+    if let Err(e) = RunLine::of(verb, error, began.elapsed()).leave(folder) {
+        tracing::debug!(folder = %folder.display(), error = %e, "this run leaves no line for metrics");
     }
 }
 
-/// Answers with an error.
-fn fail(failed: Failed, verb: Option<Verb>) -> ExitCode {
+/// Answers with an error, and returns it.
+fn fail(failed: Failed, verb: Option<Verb>) -> Error {
     let error = if verb == Some(Verb::Del) { failed.error.for_del() } else { failed.error };
     let text = error.to_json(failed.version.map(|version| version.name()));
     // If nobody reads it any more, the exit code says the same.
     let _ = writeln!(io::stdout(), "{text}");
-    ExitCode::FAILURE
+    error
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, Error> {

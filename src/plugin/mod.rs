@@ -6,6 +6,8 @@ mod parse;
 mod work;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use tokio::time::Instant;
@@ -34,6 +36,8 @@ pub struct Input {
     pub stdin: io::Result<Vec<u8>>,
     /// Set as soon as the caller has its answer: what fails after that is not answered once more.
     pub answered: &'static AtomicBool,
+    /// Set as soon as it is known: the folder of the node's state.
+    pub state_folder: &'static OnceLock<PathBuf>,
 }
 
 /// A failed run: the error and the version that it is told in, if that is known.

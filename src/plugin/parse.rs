@@ -9,6 +9,7 @@ use metes_config::command::{AddConfig, CheckConfig, DelConfig, GcConfig};
 use metes_config::{IpamSettings, Settings, Source, StoreCommand};
 use metes_node::node;
 use metes_node::setup;
+use metes_node::state::state_folder;
 
 /// A command that works with the store, and how that is reached.
 pub(super) struct Call {
@@ -74,6 +75,7 @@ fn settings(request: &Request, input: &Input) -> Result<Settings, Error> {
     };
     let source = Source::of(host, input.is_nad_etcd_allowed).ok_or_else(missing)?;
     let settings = Settings::for_verb(request.verb, source, &said)?;
+    let _ = input.state_folder.set(state_folder(&settings));
     setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
     // An ADD and a STATUS answer it.
     if let (Verb::Del | Verb::Check | Verb::Gc, Some(unclear)) = (request.verb, &settings.unclear) {

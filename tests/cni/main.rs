@@ -17,6 +17,7 @@ mod large_ranges;
 mod node_state;
 mod ownership;
 mod proposals;
+mod runs;
 mod secrets;
 mod static_form;
 mod sticky;

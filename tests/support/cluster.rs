@@ -183,9 +183,9 @@ impl Node {
         self.folder.join("spool")
     }
 
-    /// The files in the spool folder, or none.
+    /// The files in the spool folder, or none. That with a line for each run is none of them.
     pub fn spooled(&self) -> Vec<PathBuf> {
-        walk(&self.spool())
+        walk(&self.spool()).into_iter().filter(|file| !file.ends_with("runs")).collect()
     }
 
     /// Replaces the host file, which need not be valid.

@@ -183,6 +183,11 @@ pub const INPUT_BYTES: u64 = 1 << 20;
 pub const VALIDATED_BYTES: u64 = 64 << 20;
 /// The most that a file to be restored may hold, in bytes.
 pub const RESTORED_BYTES: u64 = 256 << 20;
+/// The size at which runs add no more lines to the file with those of their node, in bytes: 50,000 lines. Somebody who
+/// reads them has removed it before.
+pub const RUNS_BYTES: u64 = 1 << 20;
+/// The size at which a reader removes that file, in bytes.
+pub const RUNS_KEPT: u64 = 256 << 10;
 /// The most that a resolv.conf may hold, in bytes.
 pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 

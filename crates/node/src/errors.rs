@@ -2,6 +2,10 @@
 
 use metes_config::cni::error::{Code, Error};
 
+/// The remedy where the store is suspect, and nowhere else.
+const ADOPT: &str = "run `metes-reconciler adopt`; outside Kubernetes, when no running container holds an address that \
+                     `metes list` does not show, run `metes check --accept-store`";
+
 /// The store has gone back in time, was emptied, or is another one.
 #[must_use]
 pub fn suspect(epoch: u64) -> Error {
@@ -12,10 +16,12 @@ pub fn suspect(epoch: u64) -> Error {
              one, and may have forgotten addresses that are in use"
         ),
     )
-    .with_details(
-        "run `metes-reconciler adopt`; outside Kubernetes, when no running container holds an address that \
-         `metes list` does not show, run `metes check --accept-store`",
-    )
+    .with_details(ADOPT)
+}
+
+/// True if an error says that the store is suspect.
+pub(crate) fn is_suspect(error: &Error) -> bool {
+    error.details.starts_with(ADOPT)
 }
 
 /// Nothing is stored here, and this machine has used another store, in words.

@@ -313,6 +313,29 @@ pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     open_own(OpenOptions::new().append(true).create(true), path)
 }
 
+/// Adds to the end of a file of mode 0600, with one write, unless it has `most` bytes already. A file that is not there
+/// is made. It waits for nobody, and leaves alone what is no regular file of its own, or has a second name.
+pub(crate) fn append(path: &Path, content: &[u8], most: u64) -> io::Result<()> {
+    let (mut file, meta) = open_trusted(OpenOptions::new().append(true).create(true), path)?;
+    expect_own_file(&meta)?;
+    if meta.len() < most { file.write_all(content) } else { Ok(()) }
+}
+
+/// Opens a file to read that [`append`] would add to.
+pub(crate) fn open_own_to_read(path: &Path) -> io::Result<(File, Metadata)> {
+    let (file, meta) = open_trusted(OpenOptions::new().read(true), path)?;
+    expect_own_file(&meta)?;
+    Ok((file, meta))
+}
+
+fn expect_own_file(meta: &Metadata) -> io::Result<()> {
+    match (meta.is_file(), has_other_name(meta)) {
+        (false, _) => Err(refused("it is not a regular file".to_owned())),
+        (true, true) => Err(refused("it has another name, as a hard link".to_owned())),
+        (true, false) => Ok(()),
+    }
+}
+
 /// Makes a file of mode 0600 to append to, which must not exist.
 ///
 /// # Errors

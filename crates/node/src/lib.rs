@@ -11,6 +11,8 @@ pub mod outage;
 mod own_file;
 pub mod recall;
 pub mod remember;
+pub mod runs;
+pub mod runs_reader;
 pub mod scope_hints;
 pub mod setup;
 pub mod spool;
