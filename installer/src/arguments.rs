@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
+use metes_serve::listen::Listen;
 
 /// The days for which the authority is valid.
 pub(crate) const AUTHORITY_DAYS: i64 = 3650;
@@ -95,6 +96,20 @@ pub(crate) struct InstallArgs {
     pub(crate) place: NodeArgs,
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,
+    #[command(flatten)]
+    pub(crate) metrics: MetricsArgs,
+}
+
+/// The metrics of this node.
+#[derive(Debug, Args)]
+pub(crate) struct MetricsArgs {
+    /// Serve the metrics of this node here, by TLS, to clients with a certificate of the authority in ca_file:
+    /// ADDRESS:PORT, or :PORT for every address of this node
+    #[arg(long, value_name = "ADDRESS", env = "METRICS_LISTEN")]
+    pub(crate) listen: Option<Listen>,
+    /// For --listen: where this program finds what the plugin keeps on the node (spool_dir)
+    #[arg(long, value_name = "FOLDER", default_value = "/var/lib/cni/metes")]
+    pub(crate) state_dir: PathBuf,
 }
 
 /// What tells if the node's container runtime looks where the plugin goes.
@@ -322,6 +337,8 @@ mod tests {
         assert_eq!(install.runtime.runtime_config, None);
         for good in [
             "install --node n --runtime-config /etc/crio/crio.conf --runtime-dir /r --node-bin-dir /b",
+            "install --node n --listen 10.0.0.1:12383 --state-dir /s",
+            "install --node n --listen fd00::1:12383",
             "uninstall --wait",
             "certificates --namespace metes-system --days 3650",
             "certificates --namespace metes-system --pods-namespace metes --renew",
@@ -351,6 +368,7 @@ mod tests {
             "install --node=",
             "install --node n --once --check",
             "install --nodes n1",
+            "install --node n --listen 12383",
             "-x",
             "uninstall --once",
             "uninstall --wait=1",

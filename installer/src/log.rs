@@ -15,6 +15,24 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "metes-install: {line}");
 }
 
+/// Says a state when it begins, and not again while it lasts.
+#[derive(Default)]
+pub(crate) struct Notice {
+    last: Option<String>,
+}
+
+impl Notice {
+    pub(crate) fn say(&mut self, state: Option<String>) {
+        if state == self.last {
+            return;
+        }
+        if let Some(line) = &state {
+            say(line);
+        }
+        self.last = state;
+    }
+}
+
 /// Says a change at once, and an unchanged state from time to time.
 #[derive(Default)]
 pub(crate) struct Voice {

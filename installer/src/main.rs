@@ -17,6 +17,7 @@ mod issued;
 mod kubernetes;
 mod log;
 mod member;
+mod metrics;
 mod restore;
 mod revoke;
 mod roles;
@@ -102,9 +103,14 @@ fn install_once(arguments: &InstallArgs) -> Result<(), Failure> {
 
 /// The files on the node stay when this process is stopped, at any moment.
 fn install_for_ever(arguments: &InstallArgs) -> ! {
+    let metrics = metrics::serve(arguments);
     let mut told = None;
     loop {
-        match install::pass(arguments) {
+        let passed = install::pass(arguments);
+        if let Some(metrics) = &metrics {
+            metrics.passed(passed.is_ok());
+        }
+        match passed {
             // Once, and not with each pass.
             Ok(doubt) if doubt == told => {}
             Ok(doubt) => {

@@ -141,6 +141,13 @@ impl Template {
         Ok(files)
     }
 
+    /// The file with the authority of etcd and its clients.
+    pub(crate) fn authority(&self) -> Result<PathBuf, Failure> {
+        let inside = self.keys.get("etcd").and_then(|etcd| etcd.get("ca_file"));
+        let path = inside.or_else(|| self.keys.get("etcd_ca_cert_file")).and_then(Value::as_str);
+        path.map(PathBuf::from).ok_or_else(|| self.refused("etcd.ca_file", "is missing"))
+    }
+
     fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
         let etcd = self.keys.get("etcd").and_then(Value::as_object);
         let inside = FILES_IN_ETCD.iter().filter_map(|key| Some((*key, etcd?.get(*key)?)));

@@ -1,8 +1,8 @@
 //! Tries the plugin of this image on its node before it takes the place of the one that is there.
 //!
-//! Both run as the runtime runs them, with the host file that is in place. What this pod has not mounted is not there
-//! for them: without node state, STATUS judges etcd as of this moment, leaves nothing, and fails at once if etcd is
-//! away. So an outage blocks nothing: both fail.
+//! Both run as the runtime runs them, with the host file that is in place. What this pod has not mounted, or not at its
+//! path on the node, is not there for them: without node state, STATUS judges etcd as of this moment, leaves nothing,
+//! and fails at once if etcd is away. So an outage blocks nothing: both fail.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -95,37 +95,50 @@ impl Trial<'_> {
             .env_clear()
             .env("CNI_COMMAND", verb)
             .env("CNI_PATH", self.bin_dir)
-            .env("METES_CONF", self.host_file)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // So that what it has started ends with it.
-            .process_group(0);
-        let mut child = command.spawn().map_err(|e| not_started(&e))?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // It fits into a pipe; a plugin that reads nothing has closed it.
-            let _ = stdin.write_all(config.to_string().as_bytes());
-        }
-        let (stdout, stderr) = (child.stdout.take().map(read), child.stderr.take().map(read));
-        let ended = wait(&mut child);
-        // What it has left running may hold the pipes open.
-        let printed = |pipe: Option<Receiver<Vec<u8>>>| {
-            pipe.and_then(|pipe| pipe.recv_timeout(PIPE_MAX).ok()).unwrap_or_default()
-        };
-        let (stdout, stderr) = (printed(stdout), printed(stderr));
-        let said = || told(if stdout.is_empty() { &stderr } else { &stdout });
-        match ended {
-            Ok(Some(status)) if status.success() => Ok(stdout),
-            Ok(Some(status)) => Err(Failed {
-                what: format!("ends with {status}: {}", said()),
-                remedy: "the image is damaged, or for other nodes than this one",
-            }),
-            Ok(None) => Err(Failed {
-                what: format!("has not ended within {} s and was killed: {}", RUN_MAX.as_secs(), said()),
-                remedy: "look at the load of this node, or go back to the image before",
-            }),
-            Err(e) => Err(Failed { what: format!("cannot be waited for: {e}"), remedy: "it is tried again" }),
-        }
+            .env("METES_CONF", self.host_file);
+        run_to_end(&mut command, config.to_string().as_bytes())
+    }
+}
+
+/// The version that a plugin says it has, if it says one.
+pub(crate) fn version_of(plugin: &Path) -> Option<String> {
+    let printed = run_to_end(Command::new(plugin).env_clear().arg("--version"), b"").ok()?;
+    let version = told(&printed).split(' ').next_back()?.to_owned();
+    version.starts_with(|first: char| first.is_ascii_digit()).then_some(version)
+}
+
+/// What a program prints that succeeds in time.
+fn run_to_end(command: &mut Command, input: &[u8]) -> Result<Vec<u8>, Failed> {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // So that what it has started ends with it.
+        .process_group(0);
+    let mut child = command.spawn().map_err(|e| not_started(&e))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // It fits into a pipe; a plugin that reads nothing has closed it.
+        let _ = stdin.write_all(input);
+    }
+    let (stdout, stderr) = (child.stdout.take().map(read), child.stderr.take().map(read));
+    let ended = wait(&mut child);
+    // What it has left running may hold the pipes open.
+    let printed = |pipe: Option<Receiver<Vec<u8>>>| {
+        pipe.and_then(|pipe| pipe.recv_timeout(PIPE_MAX).ok()).unwrap_or_default()
+    };
+    let (stdout, stderr) = (printed(stdout), printed(stderr));
+    let said = || told(if stdout.is_empty() { &stderr } else { &stdout });
+    match ended {
+        Ok(Some(status)) if status.success() => Ok(stdout),
+        Ok(Some(status)) => Err(Failed {
+            what: format!("ends with {status}: {}", said()),
+            remedy: "the image is damaged, or for other nodes than this one",
+        }),
+        Ok(None) => Err(Failed {
+            what: format!("has not ended within {} s and was killed: {}", RUN_MAX.as_secs(), said()),
+            remedy: "look at the load of this node, or go back to the image before",
+        }),
+        Err(e) => Err(Failed { what: format!("cannot be waited for: {e}"), remedy: "it is tried again" }),
     }
 }
 

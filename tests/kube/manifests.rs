@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use metes_config::{HostFile, Settings};
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Run, in_parallel, metes, metes_install, tool, wait_for};
+use support::{
+    Cluster, Etcd, Node, Run, free_ports, in_parallel, metes, metes_install, network, spawn_bound, tool,
+    wait_for,
+};
 use tempfile::TempDir;
 
 const MEMBERS: [Ipv4Addr; 3] =
@@ -286,6 +289,65 @@ fn uninstalling_is_refused_while_the_node_holds_an_address() {
     }
     assert!(!installation.path("state").exists());
     said(&installation.on_node("uninstall"), true);
+}
+
+/// The installer has node state at another path than the plugin, as in its pod.
+#[test]
+fn the_installer_counts_the_runs_of_the_plugin_that_it_has_installed() {
+    let etcd = Etcd::start_mtls();
+    let installation = Installation::new(etcd.host_keys("/counted/"));
+    fs::create_dir(installation.path("state")).expect("a folder can be made");
+    std::os::unix::fs::symlink("state", installation.path("mounted")).expect("a link can be made");
+    said(&installation.on_node("install --once"), true);
+    let [port] = free_ports();
+    let path = |option: &str, path: PathBuf| format!("--{option}={}", path.display());
+    let arguments = [
+        "install".to_owned(),
+        format!("--listen=127.0.0.1:{port}"),
+        path("template", installation.path("metes.conf")),
+        path("binary", metes()),
+        path("bin-dir", installation.path("bin")),
+        path("host-dir", installation.path("host")),
+        path("state-dir", installation.path("mounted")),
+    ];
+    let mut installer = spawn_bound(&metes_install(), |command| {
+        command.args(arguments).env("NODE_NAME", "worker-1").stderr(Stdio::null());
+    })
+    .expect("the installer starts");
+    let tls = etcd.tls().expect("it has certificates");
+    let metrics = || {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--insecure", "--noproxy", "*", "--cert"]).arg(tls.client_cert());
+        curl.arg("--key").arg(tls.client_key()).arg(format!("https://127.0.0.1:{port}/metrics"));
+        String::from_utf8(curl.output().expect("curl runs").stdout).expect("a text")
+    };
+    let shows = |sample: &str| match metrics() {
+        text if text.lines().any(|line| line == sample) => Ok(()),
+        text => Err(format!("{sample} is not in {text}")),
+    };
+    wait_for("the first pass", Duration::from_secs(30), || shows("metes_node_installed 1"));
+    for container in ["c1", "c2"] {
+        installation.plugin("ADD", container).run().ok();
+    }
+    installation.plugin("DEL", "c1").run().silent();
+    installation.plugin("ADD", "c3").config(&network(json!({"range": "nowhere"}))).run().error(7);
+    for sample in [
+        "metes_node_runs_total{verb=\"ADD\",code=\"0\"} 2",
+        "metes_node_runs_total{verb=\"ADD\",code=\"7\"} 1",
+        "metes_node_runs_total{verb=\"DEL\",code=\"0\"} 1",
+        "metes_node_run_duration_seconds_count{verb=\"ADD\"} 3",
+        "metes_node_spooled_dels 0",
+    ] {
+        shows(sample).unwrap_or_else(|e| panic!("{e}"));
+    }
+    etcd.stop();
+    installation.plugin("DEL", "c2").run().silent();
+    shows("metes_node_spooled_dels 1").unwrap_or_else(|e| panic!("{e}"));
+    let version = env!("CARGO_PKG_VERSION");
+    shows(&format!("metes_node_info{{version=\"{version}\",installer_version=\"{version}\"}} 1"))
+        .unwrap_or_else(|e| panic!("{e}"));
+    installer.kill().expect("it can be killed");
+    installer.wait().expect("it ends");
 }
 
 /// The plugin comes from one image, and then from others. An outage of etcd stops none of them.

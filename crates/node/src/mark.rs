@@ -146,6 +146,11 @@ pub(super) fn of_other_store(all: &Path, folder: &Path, identity: &Identity) -> 
     Some(format!("the store of {} ({})", at.display(), whose.cluster_words()))
 }
 
+/// The machine whose mark is in this folder; none if there is no whole mark.
+pub(super) fn machine_of(folder: &Path) -> Option<String> {
+    own_file::whose(&folder.join(MARK)).map(|whose| whose.machine().to_owned())
+}
+
 /// The name of the file.
 const MARK: &str = "mark";
 

@@ -35,6 +35,11 @@ impl Whose {
         Self { machine, cluster }
     }
 
+    /// The machine; empty if it has no id.
+    pub(super) fn machine(&self) -> &str {
+        &self.machine
+    }
+
     pub(super) fn cluster_words(&self) -> String {
         format!("cluster {}", self.cluster.as_ref().map_or("-", ClusterName::as_str))
     }

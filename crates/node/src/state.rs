@@ -51,6 +51,17 @@ impl NodeState {
         Some(Self::at(Identity { node, cluster: settings.cluster.clone(), machine }, settings))
     }
 
+    /// The same for a program that does not see the machine's id, as in a container: its machine is that of the mark.
+    /// Also says if there is one.
+    #[must_use]
+    pub fn by_its_mark(settings: &Settings) -> Option<(Self, bool)> {
+        let machine = mark::machine_of(&state_folder(settings));
+        let is_known = machine.is_some();
+        let (node, cluster) = (node_name(settings).ok()?, settings.cluster.clone());
+        let identity = Identity { node, cluster, machine: machine.unwrap_or_default() };
+        Some((Self::at(identity, settings), is_known))
+    }
+
     /// A node with the state that these settings name.
     pub(crate) fn at(identity: Identity, settings: &Settings) -> Self {
         let all = match settings.rule {

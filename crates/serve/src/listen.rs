@@ -1,8 +1,9 @@
 //! A small HTTP server: only GET, few connections, one short request for each connection.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::error::Elapsed;
 use tokio::time::{sleep, timeout};
+
+use crate::exposition;
 
 /// The number of connections that are open at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 16;
@@ -36,13 +39,29 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = "neither ADDRESS:PORT, [ADDRESS]:PORT nor :PORT";
-        let Some(port) = text.strip_prefix(':') else {
-            return text.parse().map(|address| Self(vec![address])).map_err(|_| wrong.to_owned());
+        let wrong = || "neither ADDRESS:PORT, [ADDRESS]:PORT nor :PORT".to_owned();
+        let (address, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        if address.is_empty() {
+            // If the machine has IPv6, its unspecified address serves for both.
+            return Ok(Self(vec![
+                (Ipv6Addr::UNSPECIFIED, port).into(),
+                (Ipv4Addr::UNSPECIFIED, port).into(),
+            ]));
+        }
+        // Kubernetes gives an address of IPv6 without brackets.
+        let address: IpAddr = match text.parse::<SocketAddr>() {
+            Ok(both) => return Ok(Self(vec![both])),
+            Err(_) => address.parse().map_err(|_| wrong())?,
         };
-        let port = port.parse().map_err(|_| wrong.to_owned())?;
-        // If the machine has IPv6, its unspecified address serves for both.
-        Ok(Self(vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]))
+        Ok(Self(vec![(address, port).into()]))
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<String> = self.0.iter().map(SocketAddr::to_string).collect();
+        f.write_str(&addresses.join(" or "))
     }
 }
 
@@ -62,6 +81,12 @@ impl Page {
     #[must_use]
     pub fn text(status: StatusCode, text: &str) -> Self {
         Self { status, kind: "text/plain; charset=utf-8", body: format!("{text}\n") }
+    }
+
+    /// Metrics in Prometheus' text format.
+    #[must_use]
+    pub fn metrics(body: String) -> Self {
+        Self { status: StatusCode::OK, kind: exposition::CONTENT_TYPE, body }
     }
 
     /// The whole answer.
@@ -147,4 +172,25 @@ fn respond<P: Pages>(request: &Request<Incoming>, pages: &P) -> Response<Full<By
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv6_needs_no_brackets() {
+        let found = |text: &str| text.parse::<Listen>().map(|listen| listen.to_string());
+        for (text, expected) in [
+            ("10.0.0.1:80", "10.0.0.1:80"),
+            ("[fd00::1]:80", "[fd00::1]:80"),
+            ("fd00::1:80", "[fd00::1]:80"),
+            (":80", "[::]:80 or 0.0.0.0:80"),
+        ] {
+            assert_eq!(found(text).as_deref(), Ok(expected), "{text}");
+        }
+        for bad in ["", "80", "10.0.0.1", "10.0.0.1:x", "10.0.0.1:65536", "node:80"] {
+            assert!(found(bad).is_err(), "{bad}");
+        }
+    }
 }

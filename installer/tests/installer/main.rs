@@ -4,6 +4,7 @@ mod care;
 mod certificates;
 mod install;
 mod member;
+mod metrics;
 mod nodes;
 mod revoke;
 mod snapshots;
