@@ -527,10 +527,11 @@ fn passes_end_before_the_next_and_leave_little_behind() {
 }
 
 #[test]
-fn the_installer_writes_to_two_folders_of_the_node() {
+fn the_installer_writes_to_three_folders_of_the_node() {
     let installer = Workload::of("", "DaemonSet", "metes-installer");
     let folders = ["/opt/cni/bin", "/etc/cni/net.d/metes.d"];
-    assert_eq!(installer.host_paths(false), BTreeSet::from(folders));
+    let writable = BTreeSet::from([folders[0], folders[1], "/var/lib/cni/metes"]);
+    assert_eq!(installer.host_paths(false), writable);
     assert_eq!(installer.host_paths(true), BTreeSet::from(["/etc/containerd"]));
     assert_eq!(installer.spec()["tolerations"], json!([{"operator": "Exists"}]));
     let uninstall = Workload::of("uninstall", "DaemonSet", "metes-uninstall");
@@ -566,7 +567,7 @@ fn each_distribution_gets_the_plugin_where_its_runtime_looks() {
         assert_eq!(installer.host_paths(true), folder.into_iter().collect(), "{name}");
         assert_eq!(
             installer.host_paths(false),
-            BTreeSet::from([bin_dir, "/etc/cni/net.d/metes.d"]),
+            BTreeSet::from([bin_dir, "/etc/cni/net.d/metes.d", "/var/lib/cni/metes"]),
             "{name}"
         );
         let own = format!("{overlay}/uninstall");
