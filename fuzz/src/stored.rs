@@ -2,9 +2,9 @@
 
 use metes_core::keys::{Key, Keys, PodInterface, Scope};
 use metes_core::pool::{
-    AskedRanges, Bits, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta, NetworkName,
-    NodeRecord, OwnerRecord, PodIndex, PoolChanges, PoolRecord, Record, Reservation, SeatRecord, SeenNode,
-    Sighting, Tombstone, VERSION,
+    AskedRanges, Bits, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, MemberRecord, Meta,
+    NetworkName, NodeRecord, OwnerRecord, PassRecord, PodIndex, PoolChanges, PoolRecord, Record, Reservation,
+    SeatRecord, SeenNode, Sighting, Tombstone, VERSION,
 };
 use serde_json::Value;
 
@@ -25,6 +25,8 @@ pub(super) fn stored(data: &[u8]) {
     check_record::<PoolRecord>(data);
     check_record::<PoolChanges>(data);
     check_record::<Leader>(data);
+    check_record::<PassRecord>(data);
+    check_record::<MemberRecord>(data);
     check_record::<Meta>(data);
     check_record::<Cooling>(data);
     check_record::<AskedRanges>(data);
@@ -69,6 +71,8 @@ fn check_key(bytes: &[u8]) {
         Key::Lacking(cluster, network, address) => keys.lacking(cluster, network, *address),
         Key::Seen(cluster, node) => keys.seen_node(cluster, node),
         Key::Lead(name) => keys.lead(name),
+        Key::Pass(name) => keys.pass(name),
+        Key::Member(node) => keys.member(*node),
         Key::Import(name) => keys.import(name),
         Key::Pool(name) => keys.pool(name),
         Key::PoolChanges => keys.pool_changes(),

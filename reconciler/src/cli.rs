@@ -108,9 +108,6 @@ pub(crate) struct PassArgs {
     /// Free even suspiciously many orphans: more than 50 and more than a fifth of all records.
     #[arg(long, env = "METES_RECONCILER_FORCE")]
     pub(crate) force: bool,
-    /// Write metrics of each pass into this file, for node-exporter's textfile collector.
-    #[arg(long, env = "METES_RECONCILER_METRICS_FILE", value_name = "FILE")]
-    pub(crate) metrics_file: Option<PathBuf>,
     /// Create an Event in the namespace of each freed pod; needs the right to create events.
     #[arg(long, env = "METES_RECONCILER_EVENTS")]
     pub(crate) events: bool,
@@ -147,6 +144,26 @@ pub enum Command {
     /// Judges NetworkAttachmentDefinitions when they are written to the Kubernetes API: refuses what the plugin would
     /// refuse, and warns of what is odd. See docs/validate.md.
     Webhook(WebhookArgs),
+    /// Serves metrics of what is in etcd, over HTTP: the last pass, the addresses of each range, the snapshots of
+    /// etcd's members. It reads once a minute, writes nothing, and does not ask Kubernetes. See docs/monitoring.md.
+    View(ViewArgs),
+}
+
+/// What a view takes.
+#[derive(Debug, Args)]
+pub struct ViewArgs {
+    /// Serve /metrics, /healthz and /readyz here: ADDRESS:PORT, or :PORT for every address of this machine.
+    #[arg(
+        long = "listen",
+        id = "view-listen",
+        env = "METES_VIEW_LISTEN",
+        value_name = "ADDRESS",
+        default_value = ":12382"
+    )]
+    pub(crate) listen: Listen,
+    /// For tests, which cannot wait for a minute.
+    #[arg(long = "every", id = "view-every", hide = true, default_value = "1m", value_parser = every)]
+    pub(crate) every: Duration,
 }
 
 /// What the webhook takes.

@@ -17,6 +17,7 @@ use crate::import::{self, Import, ImportError};
 use crate::nad::Network;
 use crate::once::{Place, fail, kubernetes, print};
 use crate::pools;
+use crate::view;
 use crate::webhook;
 
 /// Carries a subcommand out and reports it.
@@ -28,6 +29,7 @@ pub async fn run(cli: &Cli, command: &Command) -> Result<ExitCode, String> {
         Command::Adopt(args) => adopt(cli, args, &Place::find(cli)?).await,
         Command::ImportWhereabouts(args) => import(cli, args, &Place::find(cli)?).await,
         Command::Webhook(args) => webhook::run(cli, args).await.map(|()| ExitCode::SUCCESS),
+        Command::View(args) => view::run(cli, args).await.map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -11,8 +11,11 @@
 //! - [`pass`]: all of it together. [`report`] is the result.
 //!
 //! Around a pass: [`once`] makes one pass for a CronJob. [`serve`] makes passes again and again while it leads
-//! ([`lead`]), and also answers over HTTP ([`listen`]). [`ended`] is the end of a pass; [`metrics`] and [`events`]
-//! report it. [`range_metrics`] counts the addresses of ranges. [`exposition`] is the format of all metrics.
+//! ([`lead`]), and also answers over HTTP ([`listen`]). [`ended`] is the end of a pass: [`last_pass`] leaves it in
+//! etcd, and [`events`] report it.
+//!
+//! `view` shows what is in etcd: [`metrics`] of the last pass, and in [`range_metrics`] the addresses of ranges.
+//! [`exposition`] is the format of all metrics.
 //!
 //! Besides passes ([`command`]): after a restore, [`adopt`] reserves again the addresses of running pods. [`running`]
 //! reads them, `resource_claims` reads those that DRA drivers gave, and [`nad`] finds their networks. [`import`]
@@ -40,6 +43,7 @@ mod identity;
 pub mod import;
 pub mod kubernetes;
 pub mod lacking;
+pub mod last_pass;
 pub mod lead;
 mod machines;
 pub mod metrics;
@@ -59,6 +63,7 @@ pub mod serve;
 pub mod sightings;
 pub mod signals;
 pub mod verdict;
+mod view;
 pub mod webhook;
 pub mod world;
 

@@ -25,7 +25,7 @@ use crate::context::Context;
 use crate::ended::{Ended, PassOutcome, Trouble};
 use crate::events;
 use crate::kubernetes::Kubernetes;
-use crate::metrics::Metrics;
+use crate::last_pass;
 use crate::pass::{self, Pass, PassError};
 use crate::report::PassReport;
 
@@ -115,18 +115,26 @@ pub(crate) async fn pass(place: &Place, cli: &Cli) -> Ended {
     let mut report = PassReport::new(place.cluster.as_str(), cli.common.dry_run);
     report.certificates = certificates(&place.settings);
     let report = RefCell::new(report);
-    let trouble = try_pass(place, cli, &report).await.err();
+    let kv = place.etcd().map_err(Trouble::Setup);
+    let trouble = match &kv {
+        Ok(kv) => try_pass(place, cli, kv, &report).await.err(),
+        Err(why) => Some(why.clone()),
+    };
     let mut report = report.into_inner();
     // All other errors come after the pass has looked at everything.
     report.aborted = matches!(trouble, Some(Trouble::Setup(_) | Trouble::Pass(PassError::Run(_))));
-    Ended { report, trouble, took: began.elapsed(), at: SystemTime::now() }
+    let ended = Ended { report, trouble, took: began.elapsed(), at: SystemTime::now() };
+    if let (Ok(kv), false) = (&kv, cli.common.dry_run) {
+        let session = Session { kv, keys: &place.keys, until: Instant::now() + limits::UNREACHABLE };
+        last_pass::leave(session, &place.cluster, &ended).await;
+    }
+    ended
 }
 
-async fn try_pass(place: &Place, cli: &Cli, report: &RefCell<PassReport>) -> Result<(), Trouble> {
-    let kv = place.etcd().map_err(Trouble::Setup)?;
+async fn try_pass(place: &Place, cli: &Cli, kv: &Store, report: &RefCell<PassReport>) -> Result<(), Trouble> {
     let api = kubernetes(cli).await.map_err(Trouble::Setup)?;
     let pass = Pass {
-        context: place.context(&kv, &api, &cli.common, cli.common.timeout),
+        context: place.context(kv, &api, &cli.common, cli.common.timeout),
         options: cli.options(),
         settings: Some(&place.settings),
         report,
@@ -148,9 +156,6 @@ pub async fn run(cli: &Cli) -> io::Result<ExitCode> {
         Ok(place) => pass(&place, cli).await,
         Err(why) => Ended::before_it_began(Trouble::Setup(why)),
     };
-    if let Some(path) = &cli.pass.metrics_file {
-        Metrics::of_one_pass(&ended).write(path);
-    }
     let error = match &ended.trouble {
         Some(Trouble::Setup(why)) => return Ok(fail(why)),
         Some(Trouble::Pass(e)) => Some(e as &dyn Display),

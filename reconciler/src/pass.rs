@@ -145,8 +145,6 @@ struct Due {
 /// The result of judging all owners.
 struct Orphans {
     due: Vec<Due>,
-    /// The owners whose addresses nobody can be using: orphans, and unused holds for pods.
-    idle: BTreeSet<Owner>,
     /// The reason why none of them may be freed, if there are suspiciously many.
     brake: Option<PassError>,
     /// The reason why no hold that stays for a short time may be ended, if there are suspiciously many.
@@ -167,10 +165,10 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             return Ok(());
         }
         self.context.claim_name().await?;
-        let Orphans { due, idle, brake, holds_brake, nodes, remembered } = self.look().await?;
+        let Orphans { due, brake, holds_brake, nodes, remembered } = self.look().await?;
         if let Some(brake) = brake {
-            // The counts of the ranges are of interest just then. Nothing is repaired.
-            if let Err(why) = self.audit(idle).await {
+            // The counts of the pools are of interest just then. Nothing is repaired.
+            if let Err(why) = self.audit().await {
                 tracing::warn!(%why, "the addresses cannot be counted");
             }
             return Err(brake);
@@ -178,7 +176,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let refused = self.free(due, &nodes).await?;
         self.end_holds().await?;
         remembered?;
-        self.repair(idle).await?;
+        self.repair().await?;
         refused.or(holds_brake).map_or(Ok(()), Err)
     }
 
@@ -314,7 +312,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         self.report.borrow_mut().kept = survey.kept;
         self.report.borrow_mut().holds_of_pods = survey.holds;
         let mut orphans = Vec::new();
-        let (mut due, mut idle) = (Vec::new(), BTreeSet::new());
+        let mut due = Vec::new();
         let (mut suspicious, mut hasty) = (0, 0);
         for holder in &survey.open {
             let orphaned = orphaned(holder, pods, &nodes, graces);
@@ -332,7 +330,6 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
             }
             if let Some(state) = HoldState::of(holder, orphaned) {
                 *self.report.borrow_mut().holds_of_pods.entry(state).or_default() += 1;
-                idle.extend((state == HoldState::Unused).then(|| holder.owner.clone()));
             }
             match judge(orphaned, seen_for) {
                 Verdict::Keep(why) => {
@@ -369,8 +366,7 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
         let remembered = unless_full(remembered)?;
         let brakes = suspicious > limit && !self.options.force;
         let brake = brakes.then_some(PassError::Brake { orphans: suspicious, records, limit });
-        idle.extend(orphans.iter().map(|(holder, _)| holder.owner.clone()));
-        Ok(Orphans { due, idle, brake, holds_brake, nodes, remembered })
+        Ok(Orphans { due, brake, holds_brake, nodes, remembered })
     }
 
     fn memory(&self) -> Memory<'a, K> {
@@ -493,16 +489,16 @@ impl<'a, K: Kv, A: Api> Pass<'a, K, A> {
     }
 
     /// Counts addresses, and reports what a person should look at.
-    async fn audit(&self, orphans: BTreeSet<Owner>) -> Result<metes_audit::Report, Failure> {
-        let mut audit = metes_audit::audit_bits(self.context.session, orphans).await?;
+    async fn audit(&self) -> Result<metes_audit::Report, Failure> {
+        let mut audit = metes_audit::audit_bits(self.context.session, BTreeSet::new()).await?;
         self.report.borrow_mut().found(&mut audit);
         Ok(audit)
     }
 
     /// Repairs what costs addresses or time.
-    async fn repair(&self, orphans: BTreeSet<Owner>) -> Result<(), PassError> {
+    async fn repair(&self) -> Result<(), PassError> {
         let session = self.context.session;
-        let mut audit = self.audit(orphans).await?;
+        let mut audit = self.audit().await?;
         audit.repairs.spare(&self.doubtful());
         if audit.violations.iter().any(|finding| finding.kind == metes_audit::Kind::MetaMissing) {
             return Err(RunError::meta_missing(session.keys).into());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use metes_audit::repair::Repaired;
-use metes_audit::{self, CountedRange, PoolCounts};
+use metes_audit::{self, PoolCounts};
 use metes_core::pool::{Held, Owner, OwnerKind, Pod};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -46,8 +46,6 @@ pub struct PassReport {
     pub(crate) stray_bits: usize,
     /// The counts of each pool's addresses.
     pub(crate) pools: Vec<PoolCounts>,
-    /// The counts of each range's addresses; none if they were not counted.
-    pub ranges: Option<Vec<CountedRange>>,
     /// Violations that were not repaired, by kind.
     pub violations: BTreeMap<&'static str, usize>,
     /// The last second in which each certificate of this program for etcd is valid, since 1970 in UTC.
@@ -123,7 +121,6 @@ impl PassReport {
         self.scanned.addresses = audit.counts.reservations;
         self.stray_bits = audit.stray_bits.len();
         self.pools = std::mem::take(&mut audit.pools);
-        self.ranges = Some(std::mem::take(&mut audit.ranges));
         for finding in &audit.violations {
             tracing::warn!("{finding}");
             *self.violations.entry(finding.kind.name()).or_default() += 1;

@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cli::Cli;
 use crate::ended::{Ended, PassOutcome, Trouble};
-use crate::exposition;
+use crate::exposition::{self, Exposition};
 use crate::lead::{Candidate, Leadership};
-use crate::listen::{self, Listen, Page, Pages};
-use crate::metrics::Metrics;
+use crate::listen::{self, Listen, Page, Pages, bad, good};
+use crate::metrics::Totals;
 use crate::once::{self, Place};
 use crate::pass::PassError;
 use crate::report::PassScan;
@@ -221,12 +221,7 @@ impl Loop<'_> {
 
     /// Reports the result of a pass.
     fn ended(&self, ended: &Ended) {
-        let mut state = self.told.state();
-        state.ended(ended);
-        if let Some(path) = &self.cli.pass.metrics_file {
-            state.metrics.write(path);
-        }
-        drop(state);
+        self.told.state().ended(ended);
         let report = &ended.report;
         let PassScan { owners, addresses, pods, nodes } = report.scanned;
         let took_ms = ended.took.as_millis() as u64;
@@ -254,10 +249,9 @@ impl Loop<'_> {
 
 /// The state that the server reports: the passes so far, and their health.
 struct ServeState {
-    metrics: Metrics,
+    totals: Totals,
     /// The name of the leader, if it is known.
     leader: Option<String>,
-    is_leader: bool,
     /// The last time that something went well: a pass, or a look that found another process in the lead.
     good: Instant,
     /// When the last turn ended, whatever its result.
@@ -274,9 +268,8 @@ impl ServeState {
     /// The start counts as good, so that there is time for the first pass.
     fn new(patience: Duration) -> Self {
         Self {
-            metrics: Metrics::of_many_passes(),
+            totals: Totals::default(),
             leader: None,
-            is_leader: false,
             good: Instant::now(),
             turned: Instant::now(),
             unable: None,
@@ -286,15 +279,14 @@ impl ServeState {
     }
 
     fn is_leader(&self) -> bool {
-        self.is_leader
+        self.totals.leads
     }
 
     fn leads(&mut self, name: &str) {
-        if !std::mem::replace(&mut self.is_leader, true) {
+        if !std::mem::replace(&mut self.totals.leads, true) {
             tracing::info!("leading: the passes are this process's");
         }
         self.leader = Some(name.to_owned());
-        self.metrics.leads(true);
     }
 
     fn stands_by(&mut self, name: &str) {
@@ -302,15 +294,14 @@ impl ServeState {
             tracing::info!(leader = name, "standing by");
         }
         self.leader = Some(name.to_owned());
-        self.is_leader = false;
-        self.metrics.leads(false);
+        self.totals.leads = false;
         self.good = Instant::now();
         self.turned = self.good;
         self.unable = None;
     }
 
     fn ended(&mut self, ended: &Ended) {
-        self.metrics.ended(ended);
+        self.totals.ended(ended);
         self.turned = Instant::now();
         self.unable = match &ended.trouble {
             Some(Trouble::Setup(_)) => self.unable.or(Some(self.turned)),
@@ -354,20 +345,14 @@ impl ServeState {
     }
 
     fn metrics(&self) -> Page {
-        Page { status: StatusCode::OK, kind: exposition::CONTENT_TYPE, body: self.metrics.text() }
+        let mut text = Exposition::default();
+        self.totals.expose(&mut text);
+        Page { status: StatusCode::OK, kind: exposition::CONTENT_TYPE, body: text.into_text() }
     }
 }
 
-fn good() -> Page {
-    Page::text(StatusCode::OK, "ok")
-}
-
-fn bad(why: &str) -> Page {
-    Page::text(StatusCode::SERVICE_UNAVAILABLE, why)
-}
-
 /// Cuts off parts of a second, for people.
-fn whole(time: Duration) -> humantime::FormattedDuration {
+pub(crate) fn whole(time: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_secs(time.as_secs()))
 }
 

@@ -178,6 +178,8 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Seen(..)) => "seen",
         Ok(Key::Lacking(..)) => "lacking",
         Ok(Key::Lead(_)) => "lead",
+        Ok(Key::Pass(_)) => "pass",
+        Ok(Key::Member(_)) => "member",
         Ok(Key::Import(_)) => "import",
         Ok(Key::Pool(_)) => "pool",
         Ok(Key::PoolChanges) => "pools",

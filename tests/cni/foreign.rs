@@ -18,6 +18,9 @@ const TOMBSTONE: &str = "v1/tombstone/test/a/c1/eth0";
 const CLUSTER: &str = "v1/cluster/test";
 const SIGHTING: &str = "v1/orphan/test/a/c1/eth0";
 const LEAD: &str = "v1/lead/test";
+/// The result of the last pass, and what a member of etcd says of itself.
+const PASS: &str = "v1/pass/test";
+const MEMBER: &str = "v1/member/10.0.0.9";
 const IMPORT: &str = "v1/import/test";
 const SEEN: &str = "v1/seen/test/a";
 const OTHER_NODE: &str = "v1/node/test/other/-";
@@ -238,7 +241,7 @@ fn changed(scene: &Scene, key: &str, change: impl FnOnce(&mut Value)) -> Vec<u8>
         Some((_, value)) => serde_json::from_slice(value).expect("a record is JSON"),
         None => {
             json!({"v": 1, "start": {"boot": "b", "ns": 1}, "uid": "u", "reason": "pod-gone", "revision": 1, "grace": 1,
-            "digest": "0f", "holder": "h"})
+            "digest": "0f", "holder": "h", "outcome": "success", "at_ms": 1, "took_ms": 1, "figures": {}, "by": {}})
         }
     };
     change(&mut record);
@@ -432,14 +435,16 @@ fn unknown_fields_stay() {
     }));
 }
 
-/// A reconciler's note for the next pass holds no address. Garbage there is named, only that reconciler writes over it,
-/// and no orphan is freed earlier because of it.
+/// A note of the reconciler or of a member of etcd holds no address. Garbage there is named, only its writer writes
+/// over it, and no orphan is freed earlier because of it.
 #[test]
 fn notes_that_are_none() {
     let scene = Scene::new();
     let rows = [
         (SIGHTING, "reason"),
         (LEAD, "holder"),
+        (PASS, "outcome"),
+        (MEMBER, "v"),
         (IMPORT, "digest"),
         (SEEN, "v"),
         (OTHER_NODE, "boot"),

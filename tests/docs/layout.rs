@@ -11,7 +11,7 @@ use crate::read;
 use self::sources::{Crate, files, rust_files};
 
 /// What judges, and what makes sense of what others wrote.
-const PURE_IN_RECONCILER: [&str; 12] = [
+const PURE_IN_RECONCILER: [&str; 13] = [
     "adopt/demand.rs",
     "../../crates/serve/src/exposition.rs",
     "holder.rs",
@@ -20,6 +20,7 @@ const PURE_IN_RECONCILER: [&str; 12] = [
     "import/gathered.rs",
     "import/nads.rs",
     "import/pools.rs",
+    "metrics.rs",
     "range_metrics.rs",
     "verdict.rs",
     "webhook/review.rs",

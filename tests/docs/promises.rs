@@ -229,6 +229,7 @@ fn sample(form: &str) -> String {
         "<hex>" => "0".repeat(32),
         "<id>" if form.starts_with("ticket") => "0".repeat(16),
         "<id>" | "<digest>" => "0".repeat(32),
+        "<ip>" => "10.0.0.1".to_owned(),
         "<n>" => "0".to_owned(),
         part => part.replace(['<', '>'], ""),
     });

@@ -195,6 +195,7 @@ fn install_crds_of_others(api: &KubeApi) {
         (CERT_MANAGER, "Certificate", "certificates"),
         (PROMETHEUS, "PrometheusRule", "prometheusrules"),
         (PROMETHEUS, "ServiceMonitor", "servicemonitors"),
+        (PROMETHEUS, "PodMonitor", "podmonitors"),
     ] {
         let spec = json!({"type": "object", "properties": {"spec": any_object()}});
         install_definition(api, group, [kind, plural, &kind.to_lowercase()], "Namespaced", spec);
@@ -896,12 +897,16 @@ fn policies_let_pods_do_their_work_and_no_more() {
 
 fn selects(selector: &Value, labels: &Value) -> bool {
     let by_label = selector["matchLabels"].as_object().into_iter().flatten();
-    let but = selector["matchExpressions"].as_array().into_iter().flatten();
+    let by_list = selector["matchExpressions"].as_array().into_iter().flatten();
     by_label.into_iter().all(|(key, value)| labels[key] == *value)
-        && but.into_iter().all(|one| {
-            assert_eq!(one["operator"], "NotIn");
+        && by_list.into_iter().all(|one| {
             let key = one["key"].as_str().expect("a key");
-            !one["values"].as_array().expect("values").contains(&labels[key])
+            let is_listed = one["values"].as_array().expect("values").contains(&labels[key]);
+            match one["operator"].as_str() {
+                Some("In") => is_listed,
+                Some("NotIn") => !is_listed,
+                other => panic!("{other:?}"),
+            }
         })
 }
 

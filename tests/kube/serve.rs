@@ -3,16 +3,19 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Etcd, Metrics, Rule, Server, World, in_parallel, serve, serve_through, start, wait_for};
+use support::{Etcd, Rule, Server, World, in_parallel, serve, serve_through, start, view, wait_for};
 
 /// The longest time that a test waits for something that should take a second or two.
 const SOON: Duration = Duration::from_secs(30);
 const NO_GRACE: [&str; 2] = ["--grace", "0s"];
+/// The held addresses of the range that `World` gives from.
+const DEFAULT_HELD: &str =
+    "metes_addresses{network=\"default\",family=\"ipv4\",range=\"10.70.0.0/24\",state=\"held\"}";
 /// More orphans than a pass takes for a matter of course.
 const SUSPICIOUS: usize = 51;
 
@@ -33,24 +36,21 @@ fn wait_until_freed(world: &World) {
     });
 }
 
-// ---- the metrics file
+// ---- what a pass leaves
 
 #[test]
-fn the_metrics_file_tells_of_each_pass() {
+fn a_viewer_tells_of_each_pass() {
     let world = World::new();
-    let folder = world.cluster.folder().join("textfile");
-    fs::create_dir_all(&folder).expect("a folder can be made");
-    let file = folder.join("metes.prom");
-    let path = file.to_str().expect("a plain name");
     world.living("alive");
     world.orphan("gone");
     let before = std::time::SystemTime::now();
-
-    let run = || world.cluster.reconciler(&world.api).args(NO_GRACE).args(["--metrics-file", path]);
+    let run = || world.cluster.reconciler(&world.api).args(NO_GRACE);
     assert!(run().args(["--dry-run"]).run().succeeded());
-    Metrics::of_file(&file).assert(&[("freed{reason=\"pod-gone\"}", 1.0), ("reservations", 2.0)]);
+    let none = world.viewed();
+    assert!(!none.has("last_pass_success") && none.value("metes_viewer_last_read_success") == 1.0);
+
     assert!(run().run().succeeded());
-    let good = Metrics::of_file(&file);
+    let good = world.viewed();
     good.assert(&[
         ("last_pass_success", 1.0),
         ("owners", 2.0),
@@ -68,62 +68,98 @@ fn the_metrics_file_tells_of_each_pass() {
     ]);
     assert!(good.value("pods") >= 1.0 && good.value("last_pass_duration_seconds") > 0.0);
     let started = before.duration_since(std::time::UNIX_EPOCH).expect("it is later").as_secs_f64();
-    assert!(good.value("last_pass_timestamp_seconds") >= started);
+    assert!(good.value("last_pass_timestamp_seconds") >= started - 0.001);
     assert!(!good.has("leader"), "there is none to be");
-
-    // The collector is not root, and reads nothing that is half.
-    let mode = fs::metadata(&file).expect("it is there").permissions().mode();
-    assert_eq!(mode & 0o7777, 0o644);
-    assert_eq!(fs::read_dir(&folder).expect("the folder is there").count(), 1);
 
     let proxy = world.proxy();
     proxy.rule(Rule::get("/api/v1/pods").status(500));
-    let failed = world.cluster.reconciler(&proxy).env("METES_RECONCILER_METRICS_FILE", path).run();
+    let failed = world.cluster.reconciler(&proxy).run();
     assert_eq!(failed.status.code(), Some(1), "{failed}");
-    let bad = Metrics::of_file(&file);
+    let bad = world.viewed();
     bad.assert(&[("last_pass_success", 0.0), ("owners", 1.0), ("freed{reason=\"pod-gone\"}", 0.0)]);
     assert!(bad.value("last_pass_timestamp_seconds") > good.value("last_pass_timestamp_seconds"));
 
-    assert!(run().run().succeeded());
-    Metrics::of_file(&file).assert(&[("last_pass_success", 1.0)]);
     // Not even begun is failed too.
-    let none = run().config("/nonexistent/metes.conf").run();
+    let none = run().kubeconfig("/nonexistent").run();
     assert_eq!(none.status.code(), Some(1), "{none}");
-    Metrics::of_file(&file).assert(&[("last_pass_success", 0.0), ("owners", 0.0)]);
-    // The work of a pass is not undone for want of a file.
-    let nowhere =
-        world.cluster.reconciler(&world.api).args(["--metrics-file", "/nonexistent/metes.prom"]).run();
-    assert!(nowhere.succeeded() && nowhere.stderr.contains("/nonexistent/metes.prom"), "{nowhere}");
+    world.viewed().assert(&[("last_pass_success", 0.0), ("owners", 0.0)]);
+    assert!(run().run().succeeded());
+    world.viewed().assert(&[("last_pass_success", 1.0)]);
     world.cluster.assert_clean();
 }
 
 #[test]
-fn the_metrics_file_tells_of_the_brake_and_of_a_pause() {
+fn a_viewer_tells_of_the_brake_and_of_a_pause() {
     let world = World::new();
-    let file = world.cluster.folder().join("metes.prom");
-    let path = file.to_str().expect("a plain name");
     in_parallel(8, 0..SUSPICIOUS, |n| world.orphan(&format!("gone-{n}")));
-    let run = || world.cluster.reconciler(&world.api).args(NO_GRACE).args(["--metrics-file", path]);
+    let run = || world.cluster.reconciler(&world.api).args(NO_GRACE);
     let braked = run().run();
     assert_eq!(braked.status.code(), Some(3), "{braked}");
     let orphans = SUSPICIOUS as f64;
-    // The brake keeps nobody from seeing how full ranges are.
     let braked =
         [("last_pass_success", 0.0), ("brake", 1.0), ("orphans", orphans), ("reservations", orphans)];
-    Metrics::of_file(&file).assert(&braked);
+    world.viewed().assert(&braked);
 
     let meta = world.cluster.store().get("v1/meta").expect("there is one");
     let mut held: Value = serde_json::from_slice(&meta).expect("it is JSON");
     held["paused"] = json!("a test");
     world.cluster.store().put("v1/meta", held.to_string());
     assert!(run().run().succeeded());
-    Metrics::of_file(&file).assert(&[("last_pass_success", 1.0), ("paused", 1.0), ("brake", 0.0)]);
+    world.viewed().assert(&[("last_pass_success", 1.0), ("paused", 1.0), ("brake", 0.0)]);
 
     world.cluster.store().put("v1/meta", meta);
     assert!(run().args(["--force"]).run().succeeded());
-    Metrics::of_file(&file).assert(&[("freed{reason=\"pod-gone\"}", orphans), ("brake", 0.0)]);
+    world.viewed().assert(&[("freed{reason=\"pod-gone\"}", orphans), ("brake", 0.0)]);
     world.cluster.assert_clean();
     world.cluster.assert_nothing_held();
+}
+
+/// It belongs to the cluster of that name, whose viewer shows it.
+#[test]
+fn a_cluster_that_has_anothers_name_leaves_nothing() {
+    let world = World::new();
+    assert!(world.cluster.reconciler(&world.api).run().succeeded());
+    let left = world.cluster.store().get("v1/pass/test").expect("it was left");
+    let uid = world.cluster.store().get("v1/cluster/test").expect("it is known");
+    world.cluster.store().put("v1/cluster/test", r#"{"v":1,"uid":"another"}"#);
+    assert_eq!(world.cluster.reconciler(&world.api).run().status.code(), Some(1));
+    assert_eq!(world.cluster.store().get("v1/pass/test"), Some(left));
+    world.cluster.store().put("v1/cluster/test", uid);
+    world.cluster.assert_clean();
+}
+
+#[test]
+fn a_viewer_keeps_its_figures_while_etcd_is_away_and_says_how_old_they_are() {
+    let etcd = Etcd::start();
+    let world = World::on(&etcd);
+    world.living("alive");
+    assert!(world.cluster.reconciler(&world.api).run().succeeded());
+    // The fence of the ADD ends with its lease.
+    let entries = || {
+        let mut entries = world.cluster.store().entries("v1/");
+        entries.retain(|(key, _)| !key.starts_with("v1/fence/"));
+        entries
+    };
+    let before = entries();
+    let server = view(&world, "1s");
+    server.wait_for_page("/readyz", 200);
+    etcd.stop();
+    let success = |expected: f64| {
+        wait_for("a read", SOON * 3, || match server.metrics() {
+            metrics if metrics.value("metes_viewer_last_read_success") == expected => Ok(metrics),
+            _ => Err("none yet".into()),
+        })
+    };
+    let away = success(0.0);
+    away.assert(&[("owners", 1.0), ("last_pass_success", 1.0), (DEFAULT_HELD, 1.0)]);
+    let read_at = away.value("metes_viewer_last_read_timestamp_seconds");
+    server.assert_healthy();
+    etcd.resume();
+    let back = success(1.0);
+    assert!(back.value("metes_viewer_last_read_timestamp_seconds") > read_at);
+    server.end();
+    assert!(entries() == before, "a viewer writes nothing");
+    world.cluster.assert_clean();
 }
 
 // ---- passes without being asked
@@ -132,9 +168,7 @@ fn the_metrics_file_tells_of_the_brake_and_of_a_pause() {
 fn a_server_frees_what_nobody_asked_it_to() {
     let world = World::new();
     world.living("alive");
-    let file = world.cluster.folder().join("metes.prom");
-    let path = file.to_str().expect("a plain name");
-    let server = serve_through(&world, &world.api, "1s", &["--metrics-file", path]);
+    let server = serve_through(&world, &world.api, "1s", &[]);
     let address = world.orphan("gone");
     wait_until_freed(&world);
     let freed = wait_for("the metrics of it", SOON, || {
@@ -147,14 +181,12 @@ fn a_server_frees_what_nobody_asked_it_to() {
         ("freed_total{reason=\"unlabelled\"}", 0.0),
         ("passes_total{outcome=\"failure\"}", 0.0),
         ("passes_total{outcome=\"brake\"}", 0.0),
-        ("last_pass_success", 1.0),
         ("leader", 1.0),
     ]);
     assert_eq!(server.get("/healthz").expect("it answers"), (200, "ok\n".to_owned()));
     assert_eq!(leads(&world), ["v1/lead/test"]);
 
     let outcome = server.end();
-    Metrics::of_file(&file).assert(&[("freed_total{reason=\"pod-gone\"}", 1.0), ("leader", 1.0)]);
     assert!(outcome.stderr.contains("pass done") && outcome.stderr.contains("pod="), "{outcome}");
     assert!(outcome.stderr.contains("gone"), "{address}: {outcome}");
     assert!(leads(&world).is_empty());
@@ -286,7 +318,6 @@ fn readiness_goes_with_etcd_and_comes_back() {
         });
         server.assert_healthy();
     }
-    leader.metrics().assert(&[("last_pass_success", 0.0)]);
     assert!(leader.passes("failure") >= 1.0);
     etcd.resume();
     leader.wait_for_page("/readyz", 200);
@@ -312,7 +343,8 @@ fn readiness_goes_with_the_api_and_comes_back() {
     let why = server.wait_for_page("/readyz", 503);
     assert!(why.contains("failed to list pods"), "{why}");
     server.assert_healthy();
-    server.metrics().assert(&[("last_pass_success", 0.0), ("leader", 1.0)]);
+    assert!(server.is_leader());
+    world.viewed().assert(&[("last_pass_success", 0.0)]);
     assert_eq!(follower.get("/readyz").expect("it answers").0, 200);
     assert_eq!(world.held(), ["gone"]);
     proxy.clear();
@@ -339,7 +371,7 @@ fn a_server_that_is_braked_is_well() {
     for page in ["/healthz", "/readyz"] {
         assert_eq!(server.get(page).expect("it answers"), (200, "ok\n".to_owned()), "{page}");
     }
-    server.metrics().assert(&[("brake", 1.0), ("last_pass_success", 0.0)]);
+    world.viewed().assert(&[("brake", 1.0), ("last_pass_success", 0.0)]);
     assert_eq!(server.passes("success") + server.passes("failure"), 0.0);
     server.end();
     assert_eq!(world.held().len(), SUSPICIOUS);
@@ -347,21 +379,18 @@ fn a_server_that_is_braked_is_well() {
 }
 
 #[test]
-fn metrics_of_passes_are_the_leaders_alone() {
+fn who_leads_no_more_still_tells_what_it_has_done() {
     let world = World::new();
-    world.living("alive");
     let server = serve(&world, "1s");
     wait_for("a pass", SOON, || if server.passes("success") > 0.0 { Ok(()) } else { Err("none".into()) });
-    server.metrics().assert(&[("owners", 1.0), ("leader", 1.0)]);
+    assert!(server.is_leader());
     // Another one was faster when the claim had ended.
     world.cluster.store().put_leased("v1/lead/test", r#"{"v":1,"holder":"another"}"#, 3600);
     wait_for("the other one's lead", SOON, || match server.get("/metrics") {
         Ok((200, body)) if body.contains("metes_reconciler_leader 0") => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    let (_, body) = server.get("/metrics").expect("it answers");
-    assert!(!body.contains("_last_pass_") && !body.contains("metes_reconciler_owners"), "{body}");
-    assert!(server.passes("success") > 0.0, "what was counted stays: {body}");
+    assert!(server.passes("success") > 0.0, "what was counted stays");
     server.end();
     // A lead of another one is left to it.
     assert_eq!(leads(&world), ["v1/lead/test"]);
@@ -424,9 +453,7 @@ fn a_dry_run_that_stays_writes_nothing_either() {
     let before = world.cluster.store().entries("");
     let server = serve_through(&world, &world.api, "1s", &["--dry-run"]);
     wait_for("two passes", SOON, || if server.passes("success") >= 2.0 { Ok(()) } else { Err("few".into()) });
-    server
-        .metrics()
-        .assert(&[("freed{reason=\"pod-gone\"}", 1.0), ("freed_total{reason=\"pod-gone\"}", 0.0)]);
+    server.metrics().assert(&[("freed_total{reason=\"pod-gone\"}", 0.0)]);
     server.end();
     assert_eq!(world.cluster.store().entries(""), before);
     world.cluster.assert_clean();

@@ -242,6 +242,11 @@ impl Etcd {
         http_get(self.seat.metrics(), "/metrics").expect("etcd tells its metrics")
     }
 
+    /// Where it shows them without TLS.
+    pub fn metrics_port(&self) -> u16 {
+        self.seat.ports.metrics
+    }
+
     /// The sum of a metric over all lines that contain each of `labels`.
     pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = self.metrics();

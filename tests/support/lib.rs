@@ -49,7 +49,7 @@ pub use outcome::Outcome;
 pub use process::{spawn_bound, temporary};
 pub use reconcile::Reconciler;
 pub use run::{Run, Running};
-pub use serve::{Metrics, Server, serve, serve_through, start};
+pub use serve::{Metrics, Server, serve, serve_through, start, view};
 pub use shown::{Block, Shown, normalized};
 pub use slow_links::{Relays, SlowTrio};
 pub use stopping::Stopping;

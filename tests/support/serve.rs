@@ -1,10 +1,8 @@
 //! A reconciler that stays, and the metrics that it tells.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
 use std::time::Duration;
 
 use super::etcd::free_ports;
@@ -38,6 +36,29 @@ pub fn start(reconciler: Reconciler, every: &str) -> Server {
     let server = Server { running: reconciler.spawn(), port };
     wait_for("the server to answer", SOON, || server.get("/healthz").map_err(|e| e.to_string()));
     server
+}
+
+/// A viewer, which reads so often. It needs no Kubernetes.
+pub fn view(world: &World, every: &str) -> Server {
+    start(world.cluster.reconciler(&world.api).kubeconfig("/nonexistent").args(["view"]), every)
+}
+
+impl World {
+    /// What a viewer shows now.
+    #[track_caller]
+    pub fn viewed(&self) -> Metrics {
+        Metrics::parse(&self.shown())
+    }
+
+    /// The same as it stands there.
+    #[track_caller]
+    pub fn shown(&self) -> String {
+        let server = view(self, "1m");
+        server.wait_for_page("/readyz", 200);
+        let (_, text) = server.get("/metrics").expect("it answers");
+        server.end();
+        text
+    }
 }
 
 /// A reconciler that stays.
@@ -159,11 +180,6 @@ impl Metrics {
             }
         }
         Self(values)
-    }
-
-    #[track_caller]
-    pub fn of_file(path: &Path) -> Self {
-        Self::parse(&fs::read_to_string(path).expect("the file is there"))
     }
 
     pub fn has(&self, sample: &str) -> bool {

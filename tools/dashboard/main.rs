@@ -1,5 +1,5 @@
-//! Pods come and go on a real etcd, a real reconciler judges them, and a real Prometheus scrapes it. At the end draw.py
-//! draws what Prometheus answers. hack/dashboard starts it.
+//! Pods come and go on a real etcd, a real reconciler judges them, and a real Prometheus scrapes all of that. At the
+//! end draw.py draws what Prometheus answers. hack/dashboard starts it.
 
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
@@ -9,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{env, fs, thread};
 
 use serde_json::{Value, json};
-use support::{Etcd, Node, Pod, Run, World, free_ports, network, serve_through, spawn_bound, tool, wait_for};
+use support::{
+    Etcd, Node, Pod, Run, World, free_ports, network, serve_through, spawn_bound, tool, view, wait_for,
+};
 
 const TICK: Duration = Duration::from_secs(2);
 /// Every so many pods go without a DEL.
@@ -24,21 +26,34 @@ fn main() {
     let etcd = Etcd::start_mtls();
     let world = World::on(&etcd);
     let server = serve_through(&world, &world.api, "5s", &["--grace", "1m"]);
-    let (mut prometheus, url) = start_prometheus(world.cluster.folder(), server.port);
+    let viewer = view(&world, "5s");
+    let jobs = [
+        ("metes-viewer", viewer.port),
+        ("metes-reconciler", server.port),
+        ("metes-etcd", etcd.metrics_port()),
+    ];
+    let (mut prometheus, url) = start_prometheus(world.cluster.folder(), &jobs);
     let start = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_secs();
+    // A container beside each member of etcd writes this.
+    let snapshot = json!({"v": 1, "snapshot": start - 3 * 3600}).to_string();
+    world.cluster.store().put("v1/member/127.0.0.1", snapshot);
     work(&world, lasts);
     let drawn = Run::new("/usr/bin/python3").arguments([&script, &url, &start.to_string(), &file]).run();
     assert!(drawn.succeeded(), "{drawn}");
     prometheus.kill().expect("it runs");
+    viewer.end();
     server.end();
     world.cluster.assert_clean();
 }
 
-fn start_prometheus(folder: &Path, scraped: u16) -> (Child, String) {
+fn start_prometheus(folder: &Path, jobs: &[(&str, u16)]) -> (Child, String) {
     let [port] = free_ports();
     let config = folder.join("prometheus.yml");
-    let jobs =
-        json!([{"job_name": "metes", "static_configs": [{"targets": [format!("127.0.0.1:{scraped}")]}]}]);
+    let job = |(name, port): &(&str, u16)| {
+        let target = format!("127.0.0.1:{port}");
+        json!({"job_name": name, "static_configs": [{"targets": [target]}]})
+    };
+    let jobs: Vec<Value> = jobs.iter().map(job).collect();
     let manifest =
         fs::read_to_string(support::root().join("manifests/monitoring/rules.yaml")).expect("it stands there");
     let rules = folder.join("rules.yaml");

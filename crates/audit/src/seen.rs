@@ -13,10 +13,10 @@ use metes_core::plan::known_pool::decode_pool;
 use metes_core::pool::auto::AutoPool;
 use metes_core::pool::bitmap::Bits;
 use metes_core::pool::{
-    Addr, AskedRanges, AskedSeen, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, Meta,
-    NetworkName, NodeRecord, Owner, OwnerKind, OwnerRecord, Page, PodIndex, PoolChanges, PoolDefinition,
-    PoolName, Record, Reservation, Seat, SeatRecord, SeenNode, Sighting, Summary, Tombstone, Undecodable,
-    VERSION, newer_version,
+    Addr, AskedRanges, AskedSeen, ClusterId, Cooling, Definitions, Forgotten, Lacking, Leader, MemberRecord,
+    Meta, NetworkName, NodeRecord, Owner, OwnerKind, OwnerRecord, Page, PassRecord, PodIndex, PoolChanges,
+    PoolDefinition, PoolName, Record, Reservation, Seat, SeatRecord, SeenNode, Sighting, Summary, Tombstone,
+    Undecodable, VERSION, newer_version,
 };
 use metes_core::txn::Entry;
 
@@ -166,6 +166,8 @@ impl Audit {
             Ok(Key::Seen(..)) => self.see_lasting_note::<SeenNode>(entry),
             Ok(Key::Lacking(_, _, address)) => self.see_lacking(entry, address),
             Ok(Key::Lead(_)) => self.see_note::<Leader>(entry),
+            Ok(Key::Pass(_)) => self.see_lasting_note::<PassRecord>(entry),
+            Ok(Key::Member(_)) => self.see_lasting_note::<MemberRecord>(entry),
             Ok(Key::Import(_)) => self.see_note::<Definitions>(entry),
             Ok(Key::Pool(name)) => self.see_pool(entry, name),
             Ok(Key::PoolChanges) => self.see_pool_changes(entry),

@@ -4,6 +4,7 @@
 //! can leave its place in the tree, and building a key cannot fail. Pure: no I/O.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use ring::digest;
@@ -207,6 +208,10 @@ pub enum Key {
     Lacking(ClusterName, NetworkName, Addr),
     /// `v1/lead/<cluster>`
     Lead(ClusterName),
+    /// `v1/pass/<cluster>`
+    Pass(ClusterName),
+    /// `v1/member/<ip>`
+    Member(IpAddr),
     /// `v1/import/<cluster>`
     Import(ClusterName),
     /// `v1/pool/<pool>`
@@ -446,6 +451,24 @@ impl Keys {
         self.join(&format!("lead/{cluster}"))
     }
 
+    /// The key of the result of a cluster's last pass.
+    #[must_use]
+    pub fn pass(&self, cluster: &ClusterName) -> Bytes {
+        self.join(&format!("pass/{cluster}"))
+    }
+
+    /// The prefix of what the members of etcd say of themselves.
+    #[must_use]
+    pub fn members(&self) -> Bytes {
+        self.join("member/")
+    }
+
+    /// The key in which the member of etcd on this node says when its last snapshot was taken.
+    #[must_use]
+    pub fn member(&self, node: IpAddr) -> Bytes {
+        self.join(&format!("member/{node}"))
+    }
+
     /// The key of a cluster's NetworkAttachmentDefinitions as an import last saw them.
     #[must_use]
     pub fn import(&self, cluster: &ClusterName) -> Bytes {
@@ -648,6 +671,8 @@ fn parse_path(path: &str) -> Option<Key> {
         ["forgotten"] => Some(Key::Forgotten),
         ["cluster", name] => name.parse().ok().map(Key::Cluster),
         ["lead", name] => name.parse().ok().map(Key::Lead),
+        ["pass", name] => name.parse().ok().map(Key::Pass),
+        ["member", node] => parse_member(node).map(Key::Member),
         ["import", name] => name.parse().ok().map(Key::Import),
         ["pool", name] => name.parse().ok().map(Key::Pool),
         ["pools"] => Some(Key::PoolChanges),
@@ -657,6 +682,11 @@ fn parse_path(path: &str) -> Option<Key> {
         }
         _ => None,
     }
+}
+
+/// Only the form that metes writes.
+fn parse_member(node: &str) -> Option<IpAddr> {
+    node.parse().ok().filter(|ip: &IpAddr| ip.to_string() == node)
 }
 
 fn machine_path(NodeKey { cluster, node, machine }: &NodeKey) -> String {
@@ -781,6 +811,7 @@ mod tests {
         let own = NodeKey { cluster: Some(east.clone()), node: node.clone(), machine: "0f".repeat(16) };
         let bare = NodeKey { cluster: None, machine: String::new(), ..own.clone() };
         let pool: PoolName = checked("storage");
+        let node_ip: IpAddr = "fd00::1".parse().expect("an address");
         let pod = PodInterface {
             cluster: Some(east.clone()),
             uid: checked("u-1"),
@@ -856,6 +887,8 @@ mod tests {
             (keys().forgotten(), "/metes/v1/forgotten", Key::Forgotten),
             (keys().cluster(&east), "/metes/v1/cluster/east", Key::Cluster(east.clone())),
             (keys().lead(&east), "/metes/v1/lead/east", Key::Lead(east.clone())),
+            (keys().pass(&east), "/metes/v1/pass/east", Key::Pass(east.clone())),
+            (keys().member(node_ip), "/metes/v1/member/fd00::1", Key::Member(node_ip)),
             (keys().import(&east), "/metes/v1/import/east", Key::Import(east.clone())),
             (
                 keys().ticket(&scope, TicketId(0x1f)),
@@ -949,6 +982,7 @@ mod tests {
             "/metes/v1/seat/east/@pod.prod/db-0/net1/2",
             "/metes/v1/seat/east/@pod.prod/db-0/net1/00",
             "/metes/v1/seat/east/n-1.example/c_1/net1/0",
+            "/metes/v1/member/fd00:0::1",
             "/metes/v1/node/east/n",
             "/metes/v1/node/east/n/m_",
             "/metes/v2/meta",

@@ -99,6 +99,18 @@ impl Page {
     }
 }
 
+/// The page of something that is well.
+#[must_use]
+pub fn good() -> Page {
+    Page::text(StatusCode::OK, "ok")
+}
+
+/// The page of something that is not, and why.
+#[must_use]
+pub fn bad(why: &str) -> Page {
+    Page::text(StatusCode::SERVICE_UNAVAILABLE, why)
+}
+
 /// The pages that a server has.
 pub trait Pages: Clone + Send + 'static {
     /// The answer to who asks for another page.

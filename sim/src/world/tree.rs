@@ -329,6 +329,8 @@ impl Tree {
             | Key::GoneMachine(_)
             | Key::Forgotten
             | Key::Lacking(..)
+            | Key::Pass(_)
+            | Key::Member(_)
             | Key::Import(_)
             | Key::Pool(_)
             | Key::PoolChanges

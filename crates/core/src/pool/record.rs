@@ -3,6 +3,7 @@
 //! Every record is a JSON object whose `v` is [`VERSION`]. What does not decode is
 //! somebody's all the same: it counts as occupied and is never overwritten or freed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -767,6 +768,50 @@ impl Leader {
     }
 }
 
+/// `v1/pass/<cluster>`: the result of the last pass, for metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassRecord {
+    v: u32,
+    /// In one word.
+    pub outcome: String,
+    /// True if the pass found that the store went back in time.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub suspect: bool,
+    /// When it ended, in milliseconds since 1970, by the clock of its machine.
+    pub at_ms: u64,
+    /// Its duration, in milliseconds.
+    pub took_ms: u64,
+    /// Figures by name.
+    pub figures: BTreeMap<String, u64>,
+    /// Those of which there are several: by reason, state, network or kind.
+    pub by: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+impl PassRecord {
+    /// A record of this program's version, without figures.
+    #[must_use]
+    pub fn new(outcome: String) -> Self {
+        Self { v: VERSION, outcome, ..Self::default() }
+    }
+}
+
+/// `v1/member/<ip>`: what a member of etcd says of itself, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRecord {
+    v: u32,
+    /// When its newest snapshot was taken, in seconds since 1970; none if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<u64>,
+}
+
+impl MemberRecord {
+    /// A record of this program's version.
+    #[must_use]
+    pub fn new(snapshot: Option<u64>) -> Self {
+        Self { v: VERSION, snapshot }
+    }
+}
+
 /// `v1/meta`: what all writers of this prefix have agreed on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -930,6 +975,12 @@ impl Record for PoolChanges {
 impl Record for Definitions {
     const KIND: &'static str = "definitions";
 }
+impl Record for PassRecord {
+    const KIND: &'static str = "last pass";
+}
+impl Record for MemberRecord {
+    const KIND: &'static str = "member";
+}
 impl Record for Leader {
     const KIND: &'static str = "leader";
 }
@@ -1063,6 +1114,17 @@ mod tests {
         );
         check(&Definitions::new("0f".into(), None), r#"{"v":1,"digest":"0f"}"#);
         check(&Leader::new("web-0-1f".into()), r#"{"v":1,"holder":"web-0-1f"}"#);
+        let figures = BTreeMap::from([("owners".to_owned(), 3)]);
+        let by = BTreeMap::from([("kept".to_owned(), BTreeMap::from([("pod-exists".to_owned(), 2)]))]);
+        check(
+            &PassRecord { at_ms: 7, took_ms: 5, figures, by, ..PassRecord::new("success".into()) },
+            concat!(
+                r#"{"v":1,"outcome":"success","at_ms":7,"took_ms":5,"figures":{"owners":3},"#,
+                r#""by":{"kept":{"pod-exists":2}}}"#,
+            ),
+        );
+        check(&MemberRecord::new(Some(7)), r#"{"v":1,"snapshot":7}"#);
+        check(&MemberRecord::new(None), r#"{"v":1}"#);
         check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);
         let pool =
             serde_json::from_str(r#"{"pool":"a","ranges":[{"range":"10.0.0.0/24"}]}"#).expect("a pool");
