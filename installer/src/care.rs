@@ -1,11 +1,13 @@
 //! The care of one member of etcd, in the member's own pod: users and roles, the list of revoked certificates, a
-//! snapshot each day, and defragmentation each week.
+//! snapshot each day, and defragmentation each week. When the newest snapshot was taken stands in etcd, for the viewer.
 //!
 //! All of that takes etcd's root. The pod of a member has its key already, so no other pod needs it.
 
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, ResponseHeader};
+use etcd_client::{Client, ConnectOptions, GetOptions, ResponseHeader};
+use metes_core::keys::Keys;
+use metes_core::pool::{MemberRecord, Record};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
@@ -154,6 +156,7 @@ async fn care(arguments: &EtcdCareArgs) {
         knows_users: false,
         defragmented: now(),
         snapshot_from: Instant::now(),
+        told: None,
         voice: Voice::default(),
     };
     loop {
@@ -172,6 +175,8 @@ struct Care {
     defragmented: i64,
     /// When the next attempt of a snapshot may be made.
     snapshot_from: Instant,
+    /// What stands in etcd of the newest snapshot, since this process has written it.
+    told: Option<MemberRecord>,
     voice: Voice,
 }
 
@@ -186,6 +191,7 @@ impl Care {
             self.begin(&member, &mut client).await,
             self.take_if_due(&member, kept, &mut client).await,
             self.defragment_if_due(&member, &mut client).await,
+            self.tell_viewer(&member, kept, &mut client).await,
         ];
         let failed: Vec<String> = done.into_iter().filter_map(Result::err).collect();
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
@@ -201,6 +207,23 @@ impl Care {
             self.snapshot_from = Instant::now() + PAUSE_AFTER_FAILURE;
             let taken = snapshots::take(client, kept).await;
             say(&taken.map_err(|e| format!("no snapshot: {e}"))?);
+        }
+        Ok(())
+    }
+
+    /// Says in etcd when the newest snapshot was taken, and forgets members that `metes.conf` names no more.
+    async fn tell_viewer(
+        &mut self,
+        member: &Member,
+        kept: &KeptArgs,
+        client: &mut Client,
+    ) -> Result<(), String> {
+        let newest = snapshots::newest(&kept.folder, OffsetDateTime::now_utc()).map_err(|e| e.to_string())?;
+        let record = MemberRecord::new(newest.and_then(|name| snapshots::taken_at(&name)));
+        if self.told.as_ref() != Some(&record) {
+            let told = tell_viewer(member, &record, client).await;
+            told.map_err(|why| format!("the viewer is not told of snapshots: {why}"))?;
+            self.told = Some(record);
         }
         Ok(())
     }
@@ -227,6 +250,27 @@ impl Care {
         self.knows_users = true;
         Ok(())
     }
+}
+
+/// What does not decode, or is newer, is left as it is.
+async fn tell_viewer(member: &Member, record: &MemberRecord, client: &mut Client) -> Result<(), String> {
+    let keys = Keys::new(&member.prefix);
+    let own = keys.member(member.seat.ip());
+    let all: Vec<_> = member.all.iter().map(|seat| keys.member(seat.ip())).collect();
+    let options = GetOptions::new().with_prefix();
+    let there = within(ANSWER, client.get(keys.members(), Some(options))).await?;
+    for stored in there.kvs() {
+        match MemberRecord::decode(stored.value()) {
+            Err(why) if stored.key() == own => {
+                return Err(format!("{}: {why}", String::from_utf8_lossy(&own)));
+            }
+            Ok(_) if !all.iter().any(|key| key == stored.key()) => {
+                within(ANSWER, client.delete(stored.key(), None)).await?;
+            }
+            _ => {}
+        }
+    }
+    within(ANSWER, client.put(own, record.encode(), None)).await.map(|_| ())
 }
 
 fn now() -> i64 {

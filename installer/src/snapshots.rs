@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use etcd_client::Client;
 use ring::digest::{Context, SHA256, SHA256_OUTPUT_LEN};
-use time::OffsetDateTime;
+use time::{Date, Month, OffsetDateTime, Time};
 use tokio::time::timeout;
 
 use crate::arguments::{KeptArgs, SnapshotCopyArgs, SnapshotPrintArgs, SnapshotsArgs};
@@ -141,6 +141,16 @@ pub(crate) fn name(at: OffsetDateTime) -> String {
     format!("{BEGIN}{}{END}", stamp(at))
 }
 
+/// When a snapshot of this name was taken, in seconds since 1970.
+pub(crate) fn taken_at(name: &str) -> Option<u64> {
+    let stamp = name.strip_prefix(BEGIN)?.strip_suffix(END)?;
+    let part = |from: usize, to: usize| stamp.get(from..to)?.parse::<u8>().ok();
+    let month = Month::try_from(part(4, 6)?).ok()?;
+    let date = Date::from_calendar_date(stamp.get(..4)?.parse().ok()?, month, part(6, 8)?).ok()?;
+    let time = Time::from_hms(part(9, 11)?, part(11, 13)?, part(13, 15)?).ok()?;
+    OffsetDateTime::new_utc(date, time).unix_timestamp().try_into().ok()
+}
+
 /// The time as it stands in names: they sort by it.
 pub(crate) fn stamp(now: OffsetDateTime) -> String {
     let (date, time) = (now.date(), now.time());
@@ -218,6 +228,8 @@ mod tests {
         assert_eq!(at(0), "19700101T000000Z");
         assert_eq!(at(1_795_402_020), "20261123T024700Z");
         assert!(at(1_795_402_020) < at(1_795_402_021));
+        assert_eq!(taken_at(&format!("etcd-{}.db", at(1_795_402_021))), Some(1_795_402_021));
+        assert_eq!(taken_at("etcd-20261323T024700Z.db"), None);
         assert!(is_ours(&format!("etcd-{}.db", at(0))));
         for other in
             ["etcd.db", "etcd-.db", "restore.db", "etcd-20261123T024700Z.db.part", "etcd-before-upgrade.db"]

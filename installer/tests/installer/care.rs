@@ -5,8 +5,10 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::SystemTime;
 
-use etcd_client::{Client, Error};
+use etcd_client::{Client, Error, GetOptions};
+use serde_json::Value;
 
 use crate::nodes::{Nodes, Pod, tool};
 use crate::support::wait_for;
@@ -185,6 +187,30 @@ fn authentication_is_on_soon_and_a_user_that_was_deleted_stays_away() {
     // A person may bring it back.
     succeeds(verb(&nodes, "etcd-roles", 1));
     assert!(put("metes-node", "/metes/v1/fence/x").is_ok());
+}
+
+#[test]
+fn the_viewer_is_told_when_the_newest_snapshot_was_taken() {
+    let nodes = Nodes::new(27);
+    let _pod = one_member(&nodes);
+    let gone =
+        nodes.ask(1, async |client| client.put("/metes/v1/member/192.0.2.1", r#"{"v":1}"#, None).await);
+    gone.expect("etcd takes it");
+    let began = SystemTime::UNIX_EPOCH.elapsed().expect("it is later").as_secs();
+    let care = Care::of(&nodes, 1);
+    let own = format!("/metes/v1/member/{}", nodes.ip(1));
+    let told = wait_for("what the member says", || {
+        let all = GetOptions::new().with_prefix();
+        let found = nodes.ask(1, async |client| client.get("/metes/v1/member/", Some(all)).await);
+        let found = found.map_err(|e| e.to_string())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let told: Vec<_> = found.kvs().iter().map(|kv| (text(kv.key()), text(kv.value()))).collect();
+        let is_told = matches!(&told[..], [(key, value)] if *key == own && value.contains("snapshot"));
+        if is_told { Ok(told) } else { Err(format!("{told:?}, {}", care.log())) }
+    });
+    let record: Value = serde_json::from_str(&told[0].1).expect("JSON");
+    let taken = record["snapshot"].as_u64().expect("a time");
+    assert!((began..began + 300).contains(&taken), "{told:?}");
 }
 
 /// The commands that docs/security.md has for an etcd that somebody else runs, by etcdctl.
