@@ -36,7 +36,7 @@ pub struct EtcdOptions {
     pub program: PathBuf,
     /// More flags.
     pub args: Vec<String>,
-    /// Only a benchmark wants to wait for the disk.
+    /// Only what measures wants to wait for the disk.
     pub fsync: bool,
     /// Serve TLS only, and only to clients with a certificate.
     pub mtls: bool,

@@ -3,6 +3,7 @@ draw.py URL START FILE. Fails if a panel has no data."""
 
 import io
 import json
+import math
 import pathlib
 import re
 import sys
@@ -44,7 +45,9 @@ def series(panel):
             for label, value in labels.items():
                 name = name.replace("{{" + label + "}}", value)
             points = {int(at): float(value) for at, value in one.get("values") or [one["value"]]}
-            found.append((name.strip(), points))
+            points = {at: value for at, value in points.items() if not math.isnan(value)}
+            if points:
+                found.append((name.strip(), points))
     return found
 
 

@@ -10,7 +10,8 @@ use std::{env, fs, thread};
 
 use serde_json::{Value, json};
 use support::{
-    Etcd, Node, Pod, Run, World, free_ports, network, serve_through, spawn_bound, tool, view, wait_for,
+    Etcd, EtcdOptions, Node, Pod, Run, World, free_ports, network, serve_through, spawn_bound, tool, view,
+    wait_for,
 };
 
 const TICK: Duration = Duration::from_secs(2);
@@ -23,7 +24,8 @@ fn main() {
     let [minutes, script, file] =
         env::args().skip(1).collect::<Vec<_>>().try_into().expect("three arguments");
     let lasts = Duration::from_secs(60 * minutes.parse::<u64>().expect("a number of minutes"));
-    let etcd = Etcd::start_mtls();
+    // Its writes take the time of a disk.
+    let etcd = Etcd::start_with(EtcdOptions { mtls: true, fsync: true, ..EtcdOptions::default() });
     let world = World::on(&etcd);
     let server = serve_through(&world, &world.api, "5s", &["--grace", "1m"]);
     let viewer = view(&world, "5s");
