@@ -168,6 +168,12 @@ pub(crate) struct CertificatesArgs {
     /// For --out: tls.crt and tls.key of an authority that is there already
     #[arg(long, value_name = "FOLDER", requires = "out")]
     pub(crate) ca: Option<PathBuf>,
+    /// For --out: the same of the authority of the nodes' identities
+    #[arg(long, value_name = "FOLDER", requires = "out")]
+    pub(crate) node_ca: Option<PathBuf>,
+    /// Make one key for all nodes too, where they have no identities of their own
+    #[arg(long)]
+    pub(crate) one_key: bool,
 }
 
 /// Each Secret is where the pods are that mount it.
@@ -342,7 +348,8 @@ mod tests {
             "uninstall --wait",
             "certificates --namespace metes-system --days 3650",
             "certificates --namespace metes-system --pods-namespace metes --renew",
-            "certificates --namespace metes-system --out x --ca y",
+            "certificates --namespace metes-system --out x --ca y --node-ca z",
+            "certificates --namespace metes-system --one-key",
             "signer --namespace metes-system --authority /x",
             "etcd --node-ip fd00::1 --out x --quota-bytes 1610612736 --etcd /y",
             "etcd-care --node-ip fd00::1 --keep 1 --folder /x",
@@ -377,6 +384,7 @@ mod tests {
             "certificates --namespace metes-system --days 0",
             "certificates --namespace metes-system --out x --renew",
             "certificates --namespace metes-system --ca y",
+            "certificates --namespace metes-system --node-ca y",
             "etcd --node-ip node --out x",
             "etcd-care --node-ip 10.0.0.1 --keep 0",
             "revoke --node-ip 10.0.0.1",

@@ -1,12 +1,15 @@
-//! Secrets with certificates, in the cluster of this program.
+//! Objects with certificates, in the cluster of this program.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
-use kube::{Api, Client, Config, Error};
+use kube::{Api, Client, Config, Error, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::failure::{Failure, innermost};
 
@@ -15,25 +18,49 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The owner of the fields that this program writes.
 const MANAGER: &str = "metes-install";
 
+/// A kind of object that is in a namespace.
+pub(crate) trait Kept:
+    Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
+{
+}
+
+impl Kept for Secret {}
+impl Kept for ConfigMap {}
+
 /// A Secret in the form that Kubernetes and cert-manager use for certificates.
 pub(crate) fn tls_secret(namespace: &str, name: &str, files: &[(&str, &str)]) -> Secret {
     let data = files.iter().map(|(name, text)| ((*name).to_owned(), ByteString(text.as_bytes().to_vec())));
     Secret {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            labels: Some(BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "metes".to_owned())])),
-            ..ObjectMeta::default()
-        },
+        metadata: metadata(namespace, name),
         type_: Some("kubernetes.io/tls".to_owned()),
         data: Some(data.collect()),
         ..Secret::default()
     }
 }
 
+/// A ConfigMap with these files.
+pub(crate) fn config_map(namespace: &str, name: &str, files: &[(&str, &str)]) -> ConfigMap {
+    let data = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    ConfigMap { metadata: metadata(namespace, name), data: Some(data.collect()), ..ConfigMap::default() }
+}
+
+fn metadata(namespace: &str, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        labels: Some(BTreeMap::from([("app.kubernetes.io/part-of".to_owned(), "metes".to_owned())])),
+        ..ObjectMeta::default()
+    }
+}
+
 /// The content of one of its files; none if it has no such file.
 pub(crate) fn file<'a>(secret: &'a Secret, name: &str) -> Option<&'a [u8]> {
     secret.data.as_ref()?.get(name).map(|content| content.0.as_slice())
+}
+
+/// The same of a ConfigMap.
+pub(crate) fn text<'a>(map: &'a ConfigMap, name: &str) -> Option<&'a str> {
+    map.data.as_ref()?.get(name).map(String::as_str)
 }
 
 /// The API server.
@@ -58,39 +85,43 @@ impl Kubernetes {
         self.client.clone()
     }
 
-    fn secrets(&self, namespace: &str) -> Api<Secret> {
+    fn of<K: Kept>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    pub(crate) async fn find(&self, namespace: &str, name: &str) -> Result<Option<Secret>, Failure> {
-        let found = self.secrets(namespace).get_opt(name).await;
-        found.map_err(|e| failed("read", namespace, name, &e))
+    pub(crate) async fn find<K: Kept>(&self, namespace: &str, name: &str) -> Result<Option<K>, Failure> {
+        let found = self.of::<K>(namespace).get_opt(name).await;
+        found.map_err(|e| failed("read", &place::<K>(namespace, name), &e))
     }
 
-    /// Writes a Secret that must not be there.
-    pub(crate) async fn create(&self, secret: &Secret) -> Result<(), Failure> {
-        let (namespace, name) = place_of(secret);
-        let created = self.secrets(namespace).create(&PostParams::default(), secret).await;
-        created.map(drop).map_err(|e| failed("create", namespace, name, &e))
+    /// Writes an object that must not be there.
+    pub(crate) async fn create<K: Kept>(&self, object: &K) -> Result<(), Failure> {
+        let (namespace, name) = place_of(object);
+        let created = self.of::<K>(namespace).create(&PostParams::default(), object).await;
+        created.map(drop).map_err(|e| failed("create", &place::<K>(namespace, name), &e))
     }
 
-    /// Writes a Secret, whether it is there or not.
-    pub(crate) async fn apply(&self, secret: &Secret) -> Result<(), Failure> {
-        let (namespace, name) = place_of(secret);
+    /// Writes an object, whether it is there or not.
+    pub(crate) async fn apply<K: Kept>(&self, object: &K) -> Result<(), Failure> {
+        let (namespace, name) = place_of(object);
         let params = PatchParams::apply(MANAGER).force();
-        let applied = self.secrets(namespace).patch(name, &params, &Patch::Apply(secret)).await;
-        applied.map(drop).map_err(|e| failed("write", namespace, name, &e))
+        let applied = self.of::<K>(namespace).patch(name, &params, &Patch::Apply(object)).await;
+        applied.map(drop).map_err(|e| failed("write", &place::<K>(namespace, name), &e))
     }
 }
 
-/// The namespace and name of a Secret that [`tls_secret`] made.
-fn place_of(secret: &Secret) -> (&str, &str) {
-    let ObjectMeta { namespace, name, .. } = &secret.metadata;
+fn place<K: Kept>(namespace: &str, name: &str) -> String {
+    format!("the {} {namespace}/{name}", K::kind(&()))
+}
+
+/// The namespace and name of an object that was made here.
+fn place_of<K: Kept>(object: &K) -> (&str, &str) {
+    let ObjectMeta { namespace, name, .. } = object.meta();
     (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
 }
 
-fn failed(what: &str, namespace: &str, name: &str, error: &Error) -> Failure {
-    Failure::new(format!("cannot {what} the Secret {namespace}/{name}: {}", in_words(error)))
+fn failed(what: &str, object: &str, error: &Error) -> Failure {
+    Failure::new(format!("cannot {what} {object}: {}", in_words(error)))
 }
 
 /// The server's own words, or those of the innermost cause.

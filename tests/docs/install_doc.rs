@@ -316,7 +316,7 @@ impl Lab {
         }
         wait_for("the certificates", BLOCK_MAX, || {
             lab.control();
-            lab.certificate("metes-node", "tls.crt")
+            lab.certificate("metes-signer", "tls.crt")
                 .map(|_| ())
                 .ok_or_else(|| "they are not there".to_owned())
         });
@@ -540,10 +540,10 @@ fn a_pod_gets_a_second_interface(lab: &Lab, block: &Block) {
 
 fn certificates_are_renewed(lab: &Lab, block: &Block) {
     let (client, authority) =
-        (lab.certificate("metes-node", "tls.crt"), lab.certificate("metes-node", "ca.crt"));
+        (lab.certificate("metes-signer", "tls.crt"), lab.certificate("metes-signer", "ca.crt"));
     lab.run(block);
-    lab.wait_for_another("metes-node", "tls.crt", &client);
-    assert_eq!(lab.certificate("metes-node", "ca.crt"), authority, "the authority stays");
+    lab.wait_for_another("metes-signer", "tls.crt", &client);
+    assert_eq!(lab.certificate("metes-signer", "ca.crt"), authority, "the authority stays");
 }
 
 /// The members start again by themselves, with the files that are there then.
@@ -551,7 +551,8 @@ fn the_authority_is_replaced(lab: &Lab, block: &Block) {
     let authority = lab.certificate("metes-ca", "tls.crt");
     lab.run(block);
     lab.wait_for_another("metes-ca", "tls.crt", &authority);
-    for secret in ["metes-admin", "metes-node", "metes-reconciler", "metes-etcd-peer", "metes-etcd-server"] {
+    for secret in ["metes-admin", "metes-signer", "metes-reconciler", "metes-etcd-peer", "metes-etcd-server"]
+    {
         assert_eq!(lab.certificate(secret, "ca.crt"), lab.certificate("metes-ca", "tls.crt"), "{secret}");
     }
     let pods = lab.items(MEMBERS);

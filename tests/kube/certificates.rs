@@ -10,7 +10,8 @@ use support::{KubeApi, Manifests, Outcome, Run, metes_install};
 use tempfile::TempDir;
 
 const AUTHORITY: &str = "metes-ca";
-const OF_ETCD: [&str; 3] = ["metes-etcd-server", "metes-etcd-peer", "metes-node"];
+const OF_NODES: &str = "metes-node-ca";
+const OF_ETCD: [&str; 3] = ["metes-etcd-server", "metes-etcd-peer", "metes-signer"];
 const OF_PODS: [&str; 5] =
     ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"];
 
@@ -58,9 +59,20 @@ impl Lab {
         format!("/api/v1/namespaces/{namespace}/secrets/{secret}")
     }
 
+    /// The ConfigMap with what nodes trust.
+    fn trusted(&self) -> String {
+        format!("/api/v1/namespaces/{}/configmaps/metes-ca", self.system)
+    }
+
+    /// A file of a Secret that has certificates.
+    fn certificates_in(&self, secret: &str, file: &str) -> String {
+        let base64 = self.api.get(&self.path(secret))["data"][file].as_str().expect("a file").to_owned();
+        String::from_utf8(STANDARD.decode(base64).expect("base64")).expect("PEM")
+    }
+
     /// The files of each Secret that is there.
     fn secrets(&self) -> BTreeMap<&'static str, Value> {
-        let all = [AUTHORITY].into_iter().chain(OF_ETCD).chain(OF_PODS);
+        let all = [AUTHORITY, OF_NODES].into_iter().chain(OF_ETCD).chain(OF_PODS);
         let data = |name| Some((name, self.api.find(&self.path(name))?["data"].clone()));
         all.filter_map(data).collect()
     }
@@ -88,16 +100,58 @@ fn each_secret_is_where_its_pods_are() {
     let lab = Lab::new();
     lab.make(&[]);
     let secrets = lab.secrets();
-    assert_eq!(secrets.len(), 1 + OF_ETCD.len() + OF_PODS.len());
+    assert_eq!(secrets.len(), 2 + OF_ETCD.len() + OF_PODS.len());
     let names = |namespace: &str| -> Vec<Value> {
         let list = lab.api.get(&format!("/api/v1/namespaces/{namespace}/secrets"));
         list["items"].as_array().expect("a list").iter().map(|one| one["metadata"]["name"].clone()).collect()
     };
-    assert_eq!(names(&lab.system).len(), 1 + OF_ETCD.len());
+    assert_eq!(names(&lab.system).len(), 2 + OF_ETCD.len());
     assert_eq!(names(&lab.pods).len(), OF_PODS.len());
     for (name, files) in &secrets {
-        assert!(*name == AUTHORITY || files["ca.crt"] == secrets[AUTHORITY]["tls.crt"], "{name}");
+        let is_authority = [AUTHORITY, OF_NODES].contains(name);
+        assert!(is_authority || files["ca.crt"] == secrets[AUTHORITY]["tls.crt"], "{name}");
     }
+}
+
+/// All that an installer may read of them, and it has no key.
+#[test]
+fn nodes_are_told_whom_to_trust() {
+    let lab = Lab::new();
+    lab.make(&[]);
+    let authority = |name| lab.certificates_in(name, "tls.crt");
+    let expected = json!({"ca.crt": authority(AUTHORITY), "nodes.crt": authority(OF_NODES)});
+    assert_eq!(lab.api.get(&lab.trusted())["data"], expected);
+    lab.api.delete(&lab.trusted());
+    lab.make(&[]);
+    assert_eq!(lab.api.get(&lab.trusted())["data"], expected);
+    // While an authority is replaced by hand, it has both.
+    let both = json!({"data": {"ca.crt": format!("{}{}", authority(OF_NODES), authority(AUTHORITY))}});
+    lab.api.patch(&lab.trusted(), &both);
+    lab.make(&["--renew"]);
+    assert_eq!(lab.api.get(&lab.trusted())["data"]["ca.crt"], both["data"]["ca.crt"]);
+    // Of an installation before this one, which is gone.
+    lab.api.patch(&lab.trusted(), &json!({"data": {"ca.crt": authority(OF_NODES)}}));
+    let delete = format!("kubectl -n {} delete configmap metes-ca", lab.system);
+    lab.refused(&["metes-ca has another authority", &delete]);
+}
+
+/// From one key for all nodes: that installation has no authority of nodes.
+#[test]
+fn etcds_secret_is_made_anew_until_it_lets_nodes_in() {
+    let lab = Lab::new();
+    lab.make(&["--one-key"]);
+    assert!(lab.api.find(&lab.path("metes-node")).is_some());
+    let clients = lab.certificates_in("metes-etcd-server", "clients.crt");
+    for authority in [AUTHORITY, OF_NODES] {
+        assert!(clients.contains(&lab.certificates_in(authority, "tls.crt")), "{authority}");
+    }
+    lab.api.patch(&lab.path("metes-etcd-server"), &json!({"data": {"clients.crt": null}}));
+    lab.api.delete(&lab.path(OF_NODES));
+    let before = lab.secrets();
+    lab.make(&[]);
+    assert_eq!(lab.changed_since(&before), ["metes-etcd-server", OF_NODES]);
+    let clients = lab.certificates_in("metes-etcd-server", "clients.crt");
+    assert!(clients.contains(&lab.certificates_in(OF_NODES, "tls.crt")));
 }
 
 /// The Job of manifests/ runs at each sync of a GitOps tool: it changes only what is not as it should be.
@@ -121,7 +175,10 @@ fn good_certificates_are_kept_and_a_renewal_keeps_the_authority() {
     let before = lab.secrets();
     lab.make(&["--renew"]);
     let changed = lab.changed_since(&before);
-    assert!(changed.len() == 8 && !changed.contains(&AUTHORITY), "{changed:?}");
+    assert!(
+        changed.len() == 8 && ![AUTHORITY, OF_NODES].iter().any(|name| changed.contains(name)),
+        "{changed:?}"
+    );
     for name in changed {
         assert_eq!(lab.secrets()[name]["ca.crt"], before[AUTHORITY]["tls.crt"], "{name}");
     }
@@ -134,20 +191,40 @@ fn an_authority_that_is_gone_is_not_replaced_in_silence() {
     let delete = |names: &[&str]| names.iter().for_each(|name| lab.api.delete(&lab.path(name)));
     delete(&[AUTHORITY, "metes-etcd-peer", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"]);
     let commands = [
-        format!("kubectl -n {} delete secret metes-etcd-server metes-node", lab.system),
+        format!("kubectl -n {} delete secret metes-etcd-server metes-signer", lab.system),
+        format!("kubectl -n {} delete configmap metes-ca", lab.system),
         format!("kubectl -n {} delete secret metes-reconciler", lab.pods),
     ];
-    lab.refused(&["metes-ca is gone", "Restore it", &commands[0], &commands[1]]);
+    lab.refused(&["metes-ca is gone", "Restore it", &commands[0], &commands[1], &commands[2]]);
     // Somebody has put another one there.
     let other = Lab::new();
     other.make(&[]);
     let mut another = other.api.get(&other.path(AUTHORITY));
     another["metadata"] = json!({"name": AUTHORITY, "namespace": lab.system});
     lab.api.create(&format!("/api/v1/namespaces/{}/secrets", lab.system), &another);
-    lab.refused(&["metes-ca has another authority", "Restore it", &commands[0], &commands[1]]);
-    delete(&[AUTHORITY, "metes-etcd-server", "metes-node", "metes-reconciler"]);
+    lab.refused(&["metes-ca has another authority", "Restore it", &commands[0], &commands[1], &commands[2]]);
+    delete(&[AUTHORITY, "metes-etcd-server", "metes-signer", "metes-reconciler"]);
+    lab.api.delete(&lab.trusted());
     lab.make(&[]);
-    assert_eq!(lab.secrets().len(), 9, "a person has deleted the Secrets");
+    assert_eq!(lab.secrets().len(), 10, "a person has deleted the Secrets");
+}
+
+/// Nodes whose identities are of an authority that etcd does not know would all be cut off.
+#[test]
+fn the_nodes_authority_is_not_replaced_in_silence_either() {
+    let (lab, other) = (Lab::new(), Lab::new());
+    [&lab, &other].iter().for_each(|lab| lab.make(&[]));
+    let command = format!("kubectl -n {} delete secret metes-etcd-server", lab.system);
+    lab.api.delete(&lab.path(OF_NODES));
+    lab.refused(&["metes-node-ca is gone", "Restore it", &command]);
+    let mut another = other.api.get(&other.path(OF_NODES));
+    another["metadata"] = json!({"name": OF_NODES, "namespace": lab.system});
+    lab.api.create(&format!("/api/v1/namespaces/{}/secrets", lab.system), &another);
+    lab.refused(&["metes-node-ca has another authority", "Restore it", &command]);
+    lab.api.delete(&lab.path("metes-etcd-server"));
+    lab.make(&[]);
+    let nodes = |file: &str| lab.api.get(&lab.trusted())["data"][file].clone();
+    assert_eq!(nodes("nodes.crt"), json!(other.certificates_in(OF_NODES, "tls.crt")));
 }
 
 /// As docs/security.md replaces an authority without an interruption.
@@ -155,12 +232,9 @@ fn an_authority_that_is_gone_is_not_replaced_in_silence() {
 fn a_secret_may_have_a_second_authority() {
     let (lab, other) = (Lab::new(), Lab::new());
     [&lab, &other].iter().for_each(|lab| lab.make(&[]));
-    let text = |lab: &Lab| {
-        let base64 = lab.secrets()[AUTHORITY]["tls.crt"].as_str().expect("a text").to_owned();
-        String::from_utf8(STANDARD.decode(base64).expect("base64")).expect("PEM")
-    };
+    let text = |lab: &Lab| lab.certificates_in(AUTHORITY, "tls.crt");
     let both = format!("{}{}", text(&other), text(&lab).replace('\n', "\r\n"));
-    lab.api.patch(&lab.path("metes-node"), &json!({"stringData": {"ca.crt": both}}));
+    lab.api.patch(&lab.path("metes-signer"), &json!({"stringData": {"ca.crt": both}}));
     let before = lab.secrets();
     lab.make(&[]);
     assert_eq!(lab.changed_since(&before), [""; 0]);

@@ -481,7 +481,8 @@ fn start_member(installation: &Installation, ip: Ipv4Addr, metrics_port: u16) ->
 /// Unpacks each Secret into a folder of its name, with openssl as the judge of base64.
 fn unpack_secrets(installation: &Installation) {
     let list: Value = serde_json::from_str(&read(installation.path("secrets.json"))).expect("JSON");
-    for secret in list["items"].as_array().expect("a list") {
+    let items = list["items"].as_array().expect("a list").iter();
+    for secret in items.filter(|one| one["kind"] == "Secret") {
         let folder = installation.path(secret["metadata"]["name"].as_str().expect("a name"));
         fs::create_dir_all(&folder).expect("a folder can be made");
         for (name, data) in secret["data"].as_object().expect("data") {
@@ -513,7 +514,7 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
         template["etcd"][key] = json!(client.join(file));
     }
     installation.set_template(template);
-    said(&installation.installer(&["certificates", "--out=secrets.json"]), true);
+    said(&installation.installer(&["certificates", "--one-key", "--out=secrets.json"]), true);
     unpack_secrets(&installation);
     // None begins without the others.
     let mut members = in_parallel(MEMBERS.len(), MEMBERS, |ip| start_member(&installation, ip, port + 2));
@@ -526,7 +527,10 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
     installation.plugin("ADD", "c1").run().ok();
 
     // A renewal, by the same authority: neither side is restarted.
-    said(&installation.installer(&["certificates", "--ca=metes-ca", "--out=secrets.json"]), true);
+    said(
+        &installation.installer(&["certificates", "--one-key", "--ca=metes-ca", "--out=secrets.json"]),
+        true,
+    );
     unpack_secrets(&installation);
     let text = said(&installation.on_node("install --once"), true);
     assert!(text.contains("new certificates"), "{text}");

@@ -433,7 +433,17 @@ fn dangerous() -> Vec<(Option<&'static str>, Permission)> {
             add(whereabouts("ippools", verb));
             add(whereabouts("overlappingrangeipreservations", verb));
         }
-        for name in ["metes-ca", "metes-node", "metes-etcd-server", "metes-etcd-peer", "another"] {
+        for name in [
+            "metes-ca",
+            "metes-node-ca",
+            "metes-node",
+            "metes-signer",
+            "metes-etcd-server",
+            "metes-etcd-peer",
+            "another",
+        ] {
+            add(core("configmaps", "get").named(name));
+            add(core("configmaps", "patch").named(name));
             add(core("secrets", "get").named(name));
             add(core("secrets", "patch").named(name));
             add(core("secrets", "delete").named(name));
@@ -676,13 +686,16 @@ fn sign(lab: &Lab) -> Result<(), String> {
 /// Does the work of the Job, from the beginning.
 fn store_certificates(lab: &Lab) -> Result<(), String> {
     let in_system =
-        ["metes-ca", "metes-etcd-server", "metes-etcd-peer", "metes-node"].map(|name| (name, "metes-system"));
+        ["metes-ca", "metes-node-ca", "metes-etcd-server", "metes-etcd-peer", "metes-signer", "metes-node"]
+            .map(|name| (name, "metes-system"));
     let in_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"]
         .map(|name| (name, "metes"));
     let secrets = in_system.into_iter().chain(in_pods);
     let paths: Vec<String> =
         secrets.map(|(name, namespace)| format!("/api/v1/namespaces/{namespace}/secrets/{name}")).collect();
+    let trusted = "/api/v1/namespaces/metes-system/configmaps/metes-ca";
     paths.iter().for_each(|path| lab.api.delete(path));
+    lab.api.delete(trusted);
     let manifests = Manifests::copy();
     manifests.edit("base/metes.conf", "change-me", "c1");
     let container = &lab.one("Job", "metes-certificates")["spec"]["template"]["spec"]["containers"][0];

@@ -13,55 +13,66 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-const ALL: [&str; 9] = [
+const ALL: [&str; 11] = [
     "metes-ca",
+    "metes-node-ca",
     "metes-etcd-server",
     "metes-etcd-peer",
-    "metes-node",
+    "metes-signer",
     "metes-reconciler",
     "metes-viewer",
     "metes-admin",
     "metes-metrics",
     "metes-webhook",
+    TRUSTED,
 ];
+/// What nodes trust: the ConfigMap metes-ca.
+const TRUSTED: &str = "trusted";
 
-/// Runs the program in `folder`, and unpacks each Secret into a folder of its name.
+/// Runs the program in `folder`, and unpacks each object into a folder of its name.
 fn make(folder: &Path) -> Vec<String> {
+    make_with(folder, &[])
+}
+
+fn make_with(folder: &Path, arguments: &[&str]) -> Vec<String> {
     let template = json!({"cluster": "c1", "etcd": {
         "endpoints": ["https://10.0.0.1:12379", "https://[fd00::2]:12379"], "server_name": "etcd.example",
     }});
     fs::write(folder.join("template"), template.to_string()).expect("a file can be written");
-    let output = certificates(folder).output().expect("metes-install runs");
+    let output = certificates(folder).args(arguments).output().expect("metes-install runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mode = fs::metadata(folder.join("out.json")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
     let list: Value =
         serde_json::from_slice(&fs::read(folder.join("out.json")).expect("readable")).expect("JSON");
-    list["items"].as_array().expect("a list").iter().map(|secret| unpack(folder, secret)).collect()
+    list["items"].as_array().expect("a list").iter().map(|object| unpack(folder, object)).collect()
 }
 
 fn certificates(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_metes-install"));
     command.args(["certificates", "--template", "template", "--out", "out.json"]);
     if folder.join("metes-ca").exists() {
-        command.args(["--ca", "metes-ca"]);
+        command.args(["--ca", "metes-ca", "--node-ca", "metes-node-ca"]);
     }
     command.env("NAMESPACE", "metes-system").current_dir(folder);
     command
 }
 
-fn unpack(folder: &Path, secret: &Value) -> String {
-    assert_eq!(secret["type"], "kubernetes.io/tls");
-    let name = secret["metadata"]["name"].as_str().expect("a name").to_owned();
-    let of_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"]
-        .contains(&&*name);
-    assert_eq!(secret["metadata"]["namespace"], if of_pods { "metes" } else { "metes-system" });
-    fs::create_dir_all(folder.join(&name)).expect("a folder can be made");
-    for (file, data) in secret["data"].as_object().expect("data") {
-        let content = STANDARD.decode(data.as_str().expect("a text")).expect("base64");
-        fs::write(folder.join(&name).join(file), content).expect("a file can be written");
+fn unpack(folder: &Path, object: &Value) -> String {
+    let is_secret = object["kind"] == "Secret";
+    assert_eq!(object["type"], if is_secret { json!("kubernetes.io/tls") } else { Value::Null });
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    let of_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"];
+    let namespace = if of_pods.contains(&name) { "metes" } else { "metes-system" };
+    assert_eq!(object["metadata"]["namespace"], namespace);
+    let name = if is_secret { name } else { TRUSTED };
+    fs::create_dir_all(folder.join(name)).expect("a folder can be made");
+    for (file, data) in object["data"].as_object().expect("data") {
+        let data = data.as_str().expect("a text");
+        let content = if is_secret { STANDARD.decode(data).expect("base64") } else { data.into() };
+        fs::write(folder.join(name).join(file), content).expect("a file can be written");
     }
-    name
+    name.to_owned()
 }
 
 fn openssl(folder: &Path, arguments: &[&str]) -> String {
@@ -83,7 +94,7 @@ fn each_is_good_for_its_use() {
     for (name, purposes) in [
         ("metes-etcd-server", ["sslserver", "sslclient"].as_slice()),
         ("metes-etcd-peer", &["sslserver", "sslclient"]),
-        ("metes-node", &["sslclient"]),
+        ("metes-signer", &["sslclient"]),
         ("metes-reconciler", &["sslclient"]),
         ("metes-viewer", &["sslclient"]),
         ("metes-admin", &["sslclient"]),
@@ -115,18 +126,49 @@ fn each_is_good_for_its_use() {
     }
 }
 
+/// The key of what signs the nodes' certificates cannot make one that a node or a member takes for etcd's.
 #[test]
-fn a_renewal_keeps_the_authority() {
+fn only_etcd_lets_in_what_the_nodes_authority_signs() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = folder.path();
+    make(folder);
+    let subject =
+        openssl(folder, &["x509", "-noout", "-subject", "-in", "metes-node-ca/tls.crt"]).replace(' ', "");
+    assert!(subject.trim_end().ends_with("CN=metesnodeauthority"), "{subject}");
+    let [node, other] = ["metes-node-ca/tls.crt", "metes-ca/tls.crt"];
+    for authority in [node, other] {
+        openssl(folder, &["verify", "-x509_strict", "-CAfile", "metes-etcd-server/clients.crt", authority]);
+    }
+    let read = |name: &str| fs::read(folder.join(name)).expect("readable");
+    for name in ["metes-etcd-server", "metes-etcd-peer", "metes-signer", "metes-viewer", TRUSTED] {
+        assert_eq!(read(&format!("{name}/ca.crt")), read(other), "{name}");
+    }
+    assert_eq!(read(&format!("{TRUSTED}/nodes.crt")), read(node));
+}
+
+#[test]
+fn one_key_for_all_nodes_is_made_where_it_is_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let folder = folder.path();
+    let mut expected = ALL.to_vec();
+    expected.insert(5, "metes-node");
+    assert_eq!(make_with(folder, &["--one-key"]), expected);
+    verify(folder, "metes-ca/tls.crt", "sslclient", "metes-node/tls.crt");
+}
+
+#[test]
+fn a_renewal_keeps_the_authorities() {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let folder = folder.path();
     make(folder);
     let read = |name: &str| fs::read(folder.join(name)).expect("readable");
-    let (authority, client) = (read("metes-ca/tls.crt"), read("metes-node/tls.crt"));
-    fs::write(folder.join("old-ca.crt"), &authority).expect("a file can be written");
+    let authorities = || [read("metes-ca/tls.crt"), read("metes-node-ca/tls.crt")];
+    let (before, client) = (authorities(), read("metes-signer/tls.crt"));
+    fs::write(folder.join("old-ca.crt"), &before[0]).expect("a file can be written");
     make(folder);
-    assert_eq!(read("metes-ca/tls.crt"), authority);
-    assert_ne!(read("metes-node/tls.crt"), client);
-    verify(folder, "old-ca.crt", "sslclient", "metes-node/tls.crt");
+    assert_eq!(authorities(), before);
+    assert_ne!(read("metes-signer/tls.crt"), client);
+    verify(folder, "old-ca.crt", "sslclient", "metes-signer/tls.crt");
 }
 
 /// What is in memory when it is ended is the authority's key.

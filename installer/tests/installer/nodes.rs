@@ -48,7 +48,8 @@ impl Nodes {
         let net = format!("127.{}.{}", 64 + process::id() % 128, test);
         let nodes = Self { folder, net };
         nodes.name_members(&[1, 2, 3, 4]);
-        let mut made = nodes.installer(&["certificates", "--namespace=metes-system", "--out=secrets.json"]);
+        let mut made =
+            nodes.installer(&["certificates", "--one-key", "--namespace=metes-system", "--out=secrets.json"]);
         assert!(made.output().expect("metes-install runs").status.success());
         nodes.unpack_secrets();
         nodes.name_members(&[1, 2, 3]);
@@ -90,7 +91,8 @@ impl Nodes {
     pub(crate) fn unpack_secrets(&self) {
         let text = fs::read(self.path("secrets.json")).expect("it is there");
         let list: Value = serde_json::from_slice(&text).expect("JSON");
-        for secret in list["items"].as_array().expect("a list") {
+        let items = list["items"].as_array().expect("a list").iter();
+        for secret in items.filter(|one| one["kind"] == "Secret") {
             let folder = self.path(secret["metadata"]["name"].as_str().expect("a name"));
             fs::create_dir_all(&folder).expect("a folder can be made");
             for (file, data) in secret["data"].as_object().expect("data") {
