@@ -96,6 +96,10 @@ pub(crate) struct InstallArgs {
     pub(crate) place: NodeArgs,
     #[command(flatten)]
     pub(crate) runtime: RuntimeArgs,
+    /// Get a certificate for this node alone from the signer of this name, in the place of the files that the host file
+    /// names as cert_file and key_file
+    #[arg(long, value_name = "NAME", env = "SIGNER", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) signer: Option<String>,
     #[command(flatten)]
     pub(crate) metrics: MetricsArgs,
 }
@@ -343,6 +347,7 @@ mod tests {
         assert_eq!(install.runtime.runtime_config, None);
         for good in [
             "install --node n --runtime-config /etc/crio/crio.conf --runtime-dir /r --node-bin-dir /b",
+            "install --node n --signer metes.dev/etcd-client",
             "install --node n --listen 10.0.0.1:12383 --state-dir /s",
             "install --node n --listen fd00::1:12383",
             "uninstall --wait",
@@ -375,6 +380,7 @@ mod tests {
             "install --node=",
             "install --node n --once --check",
             "install --nodes n1",
+            "install --node n --signer=",
             "install --node n --listen 12383",
             "-x",
             "uninstall --once",

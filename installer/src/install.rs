@@ -9,6 +9,9 @@
 //! asked with the one that they will have, and so that a plugin that is refused keeps no certificate from the node.
 //!
 //! Nothing is written if the plugin's folder is not there, or is not one in which the runtime looks.
+//!
+//! Where the node has an identity of its own, its certificate and key come from [a signer](crate::request). What is
+//! there stays until it has them, and all else is kept up to date meanwhile.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +22,9 @@ use serde_json::Value;
 use crate::arguments::InstallArgs;
 use crate::failure::Failure;
 use crate::files;
+use crate::identity;
 use crate::log::say;
+use crate::request::{Asker, Own, Pair, Present};
 use crate::runtime;
 use crate::template::{Named, Template};
 use crate::trial::Trial;
@@ -39,16 +44,24 @@ struct Wanted {
     host_dir: PathBuf,
     source: PathBuf,
     plugin: PathBuf,
+    own: Option<Own>,
 }
 
 impl Wanted {
     fn read(arguments: &InstallArgs) -> Result<Self, Failure> {
         let template = Template::read(&arguments.template.template)?;
         template.expect_who_chooses()?;
+        let node = node_name(&arguments.node)?;
+        let own = arguments.signer.as_deref().map(|signer| -> Result<Own, Failure> {
+            let user = identity::user(template.cluster(), &node);
+            Ok(Own { signer: signer.to_owned(), user, authorities: template.authorities_of_nodes()? })
+        });
+        let own = own.transpose()?;
         Ok(Self {
-            files: template.files()?,
+            files: if own.is_some() { template.files_but_pair() } else { template.files() }?,
+            own,
             template,
-            node: node_name(&arguments.node)?,
+            node,
             host_dir: arguments.place.host_dir.clone(),
             source: arguments.place.binary.clone(),
             plugin: arguments.place.bin_dir.join(PLUGIN),
@@ -59,10 +72,33 @@ impl Wanted {
         self.host_dir.join(HOST_FILE)
     }
 
-    /// The folder that has the right files, if the node has one.
-    fn current_folder(&self) -> Result<Option<PathBuf>, Failure> {
+    /// All files, with the node's own certificate and key, where it has these.
+    fn files_with(&self, pair: Option<&Pair>) -> Result<Vec<Named>, Failure> {
+        match pair {
+            Some(pair) => self.template.with_pair(self.files.clone(), pair),
+            None => Ok(self.files.clone()),
+        }
+    }
+
+    /// The newest certificate and key that are the node's own; otherwise those with which the plugin runs now.
+    fn present(&self, own: &Own) -> Result<Option<Present>, Failure> {
+        let [certificate, key] = self.template.pair_names()?;
         for folder in tls_folders(&self.host_dir)?.into_iter().rev() {
-            if holds_exactly(&folder, &self.files)? {
+            let present = Present::read(&folder.join(&certificate), &folder.join(&key), own)?;
+            if present.as_ref().is_some_and(|present| present.identity.is_ok()) {
+                return Ok(present);
+            }
+        }
+        match installed_pair(&self.host_file())? {
+            Some([certificate, key]) => Present::read(&certificate, &key, own),
+            None => Ok(None),
+        }
+    }
+
+    /// The folder that has these files, if the node has one.
+    fn current_folder(&self, wanted: &[Named]) -> Result<Option<PathBuf>, Failure> {
+        for folder in tls_folders(&self.host_dir)?.into_iter().rev() {
+            if holds_exactly(&folder, wanted)? {
                 return Ok(Some(folder));
             }
         }
@@ -95,14 +131,44 @@ fn node_name(name: &str) -> Result<String, Failure> {
 
 /// Brings the node into its target state, and tells each change. Returns the reason why the plugin may be in the wrong
 /// folder.
-pub(crate) fn pass(arguments: &InstallArgs) -> Result<Option<String>, Failure> {
+pub(crate) fn pass(arguments: &InstallArgs, asker: &mut Asker) -> Result<Option<String>, Failure> {
     let wanted = Wanted::read(arguments)?;
     let doubt = runtime::judge(arguments)?;
     fs::create_dir_all(&wanted.host_dir).map_err(Failure::on("make", &wanted.host_dir))?;
-    let folder = match wanted.current_folder()? {
+    match &wanted.own {
+        Some(own) => install_with_identity(&wanted, own, asker)?,
+        None => install(&wanted, None)?,
+    }
+    Ok(doubt)
+}
+
+/// What is there first: a signer may be away for days, and an image's plugin may be refused.
+fn install_with_identity(wanted: &Wanted, own: &Own, asker: &mut Asker) -> Result<(), Failure> {
+    let present = wanted.present(own)?;
+    let installed = present.as_ref().map_or(Ok(()), |present| install(wanted, Some(&present.pair)));
+    if present.as_ref().is_some_and(|present| !present.is_due()) {
+        asker.forget();
+        return installed;
+    }
+    match (asker.ask(own), present) {
+        (Ok(pair), _) => {
+            asker.forget();
+            install(wanted, Some(&pair))
+        }
+        (Err(unsigned), None) => Err(unsigned.into()),
+        (Err(unsigned), Some(present)) => {
+            asker.tell(present.identity, &unsigned);
+            installed
+        }
+    }
+}
+
+fn install(wanted: &Wanted, pair: Option<&Pair>) -> Result<(), Failure> {
+    let files = wanted.files_with(pair)?;
+    let folder = match wanted.current_folder(&files)? {
         Some(folder) => folder,
         None => {
-            let folder = new_folder(&wanted)?;
+            let folder = new_folder(&wanted.host_dir, &files)?;
             say(&format!("new certificates in {}", folder.display()));
             folder
         }
@@ -114,14 +180,14 @@ pub(crate) fn pass(arguments: &InstallArgs) -> Result<Option<String>, Failure> {
         say(&format!("{} is for node {}", path.display(), wanted.node));
     }
     if !wanted.is_plugin_current()? {
-        replace_plugin(&wanted, &arguments.place.bin_dir)?;
+        replace_plugin(wanted)?;
     }
-    remove_old_folders(&wanted, &folder)?;
-    Ok(doubt)
+    remove_old_folders(wanted, &folder)
 }
 
-fn replace_plugin(wanted: &Wanted, bin_dir: &Path) -> Result<(), Failure> {
+fn replace_plugin(wanted: &Wanted) -> Result<(), Failure> {
     let plugin = files::read(&wanted.source)?;
+    let bin_dir = wanted.plugin.parent().unwrap_or(Path::new("/"));
     let trial = Trial { bin_dir, host_file: &wanted.host_file() };
     let said = files::replace_if(&wanted.plugin, &plugin, 0o755, |new| trial.judge(new, &wanted.plugin))?;
     let though = said.map_or(String::new(), |said| format!(", though its STATUS {said}"));
@@ -133,8 +199,9 @@ fn replace_plugin(wanted: &Wanted, bin_dir: &Path) -> Result<(), Failure> {
 pub(crate) fn check(arguments: &InstallArgs) -> Result<(), Failure> {
     let wanted = Wanted::read(arguments)?;
     runtime::judge(arguments)?;
-    let folder =
-        wanted.current_folder()?.ok_or_else(|| Failure::new("the certificates are not there yet"))?;
+    let pair = wanted.own.as_ref().map(|own| own_pair(&wanted, own)).transpose()?;
+    let folder = wanted.current_folder(&wanted.files_with(pair.as_ref())?)?;
+    let folder = folder.ok_or_else(|| Failure::new("the certificates are not there yet"))?;
     if !wanted.is_host_file_current(&folder)? {
         return Err(Failure::new(format!("{} is not there or not current", wanted.host_file().display())));
     }
@@ -142,6 +209,15 @@ pub(crate) fn check(arguments: &InstallArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("{} is not there or not current", wanted.plugin.display())));
     }
     Ok(())
+}
+
+/// The node's own certificate and key, if it can use them.
+fn own_pair(wanted: &Wanted, own: &Own) -> Result<Pair, Failure> {
+    let present = wanted.present(own)?.filter(Present::is_valid);
+    let present = present.ok_or_else(|| {
+        Failure::new(format!("the node has no certificate for {} that is valid now", own.user))
+    });
+    present.map(|present| present.pair)
 }
 
 /// All folders of certificates, the oldest first.
@@ -169,16 +245,16 @@ fn holds_exactly(folder: &Path, wanted: &[Named]) -> Result<bool, Failure> {
 }
 
 /// A new folder, with a name after all others. No host file ever names a folder that was left half-written.
-fn new_folder(wanted: &Wanted) -> Result<PathBuf, Failure> {
-    let last = tls_folders(&wanted.host_dir)?.last().and_then(|folder| number(folder)).unwrap_or(0);
-    let folder = wanted.host_dir.join(format!("{TLS_PREFIX}{}", last + 1));
+fn new_folder(host_dir: &Path, files: &[Named]) -> Result<PathBuf, Failure> {
+    let last = tls_folders(host_dir)?.last().and_then(|folder| number(folder)).unwrap_or(0);
+    let folder = host_dir.join(format!("{TLS_PREFIX}{}", last + 1));
     files::make_private_folder(&folder)?;
-    for file in &wanted.files {
+    for file in files {
         let path = folder.join(&file.name);
         files::write_new(&path, &file.content, 0o600).map_err(Failure::on("write", &path))?;
     }
     files::sync(&folder)?;
-    files::sync(&wanted.host_dir)?;
+    files::sync(host_dir)?;
     Ok(folder)
 }
 
@@ -205,4 +281,12 @@ pub(crate) fn installed_names(host_file: &Path, content: &[u8]) -> Result<Names,
     let keys = crate::template::object(host_file, content)?;
     let name = |key| keys.get(key).and_then(Value::as_str).map(str::to_owned);
     Ok(Names { node: name("node_name"), cluster: name("cluster") })
+}
+
+/// The certificate and the key that an installed host file names, if there is one that does.
+fn installed_pair(host_file: &Path) -> Result<Option<[PathBuf; 2]>, Failure> {
+    let Some(content) = files::read_if_there(host_file)? else { return Ok(None) };
+    let keys = crate::template::object(host_file, &content)?;
+    let path = |key| keys.get("etcd")?.get(key)?.as_str().map(PathBuf::from);
+    Ok(path("cert_file").zip(path("key_file")).map(|(certificate, key)| [certificate, key]))
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -17,6 +18,9 @@ use crate::failure::{Failure, innermost};
 const ANSWER: Duration = Duration::from_secs(30);
 /// The owner of the fields that this program writes.
 const MANAGER: &str = "metes-install";
+
+/// The status of HTTP for what an account may not do.
+const FORBIDDEN: u16 = 403;
 
 /// A kind of object that is in a namespace.
 pub(crate) trait Kept:
@@ -63,6 +67,13 @@ pub(crate) fn text<'a>(map: &'a ConfigMap, name: &str) -> Option<&'a str> {
     map.data.as_ref()?.get(name).map(String::as_str)
 }
 
+/// Why an object could not be read.
+pub(crate) struct Unread {
+    /// It stays so until somebody gives this account the right.
+    pub(crate) is_forbidden: bool,
+    pub(crate) why: Failure,
+}
+
 /// The API server.
 pub(crate) struct Kubernetes {
     client: Client,
@@ -107,6 +118,24 @@ impl Kubernetes {
         let params = PatchParams::apply(MANAGER).force();
         let applied = self.of::<K>(namespace).patch(name, &params, &Patch::Apply(object)).await;
         applied.map(drop).map_err(|e| failed("write", &place::<K>(namespace, name), &e))
+    }
+
+    /// Asks for a certificate. The request, as the server has named it.
+    pub(crate) async fn request(
+        &self,
+        request: &CertificateSigningRequest,
+    ) -> Result<CertificateSigningRequest, Failure> {
+        let created = Api::all(self.client.clone()).create(&PostParams::default(), request).await;
+        created.map_err(|e| failed("create", "a CertificateSigningRequest", &e))
+    }
+
+    /// The request of this name; none if it is gone.
+    pub(crate) async fn requested(&self, name: &str) -> Result<Option<CertificateSigningRequest>, Unread> {
+        let found = Api::all(self.client.clone()).get_opt(name).await;
+        found.map_err(|e| Unread {
+            is_forbidden: matches!(&e, Error::Api(status) if status.code == FORBIDDEN),
+            why: failed("read", &format!("the CertificateSigningRequest {name}"), &e),
+        })
     }
 }
 

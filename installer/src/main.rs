@@ -18,6 +18,7 @@ mod kubernetes;
 mod log;
 mod member;
 mod metrics;
+mod request;
 mod restore;
 mod revoke;
 mod roles;
@@ -38,6 +39,7 @@ use arguments::{Arguments, InstallArgs, SnapshotsArgs, UninstallArgs, Verb};
 use clap::Parser;
 use failure::Failure;
 use log::{say, tell};
+use request::Asker;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
 /// The pause between two comparisons of the node with its target state.
@@ -97,7 +99,7 @@ fn list_snapshots(arguments: &SnapshotsArgs) -> Result<(), Failure> {
 }
 
 fn install_once(arguments: &InstallArgs) -> Result<(), Failure> {
-    tell(install::pass(arguments)?.as_slice());
+    tell(install::pass(arguments, &mut Asker::default())?.as_slice());
     Ok(())
 }
 
@@ -105,8 +107,9 @@ fn install_once(arguments: &InstallArgs) -> Result<(), Failure> {
 fn install_for_ever(arguments: &InstallArgs) -> ! {
     let metrics = metrics::serve(arguments);
     let mut told = None;
+    let mut asker = Asker::default();
     loop {
-        let passed = install::pass(arguments);
+        let passed = install::pass(arguments, &mut asker);
         if let Some(metrics) = &metrics {
             metrics.passed(passed.is_ok());
         }

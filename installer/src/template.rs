@@ -10,10 +10,16 @@ use serde_json::{Map, Value, json};
 use crate::client::TlsFiles;
 use crate::failure::Failure;
 use crate::files;
+use crate::request::Pair;
 
 /// The keys that name a file: in `etcd`, and whereabouts' names for them beside it.
 const FILES_IN_ETCD: [&str; 4] = ["ca_file", "cert_file", "key_file", "password_file"];
 const FILES_BESIDE: [&str; 3] = ["etcd_ca_cert_file", "etcd_cert_file", "etcd_key_file"];
+
+/// The certificate of the client and its key.
+const PAIR: [&str; 2] = ["cert_file", "key_file"];
+/// The file beside `ca_file` with the authorities of the nodes' identities: of the ConfigMap metes-ca.
+const AUTHORITIES_OF_NODES: &str = "nodes.crt";
 
 /// The values in manifests/base/metes.conf before it is edited.
 const UNEDITED: &str = "change-me";
@@ -100,11 +106,6 @@ impl Template {
         format!("/{}/", prefix.unwrap_or("metes").trim_matches('/'))
     }
 
-    /// The name of this cluster.
-    pub(crate) fn cluster(&self) -> &str {
-        self.keys.get("cluster").and_then(Value::as_str).unwrap_or_default()
-    }
-
     /// The files of a client of etcd.
     pub(crate) fn tls(&self) -> Result<TlsFiles, Failure> {
         let file =
@@ -123,11 +124,56 @@ impl Template {
         self.keys.get("etcd")?.get("server_name")?.as_str()
     }
 
-    /// All files that it names. The files of one volume are of one generation: the kubelet changes them all at once.
+    /// The name of the cluster.
+    pub(crate) fn cluster(&self) -> &str {
+        self.keys.get("cluster").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// All files that it names.
     pub(crate) fn files(&self) -> Result<Vec<Named>, Failure> {
+        self.read_all(&FILES_IN_ETCD)
+    }
+
+    /// The same without the client's certificate and key, which a node with an identity has from elsewhere.
+    pub(crate) fn files_but_pair(&self) -> Result<Vec<Named>, Failure> {
+        let others: Vec<&'static str> = FILES_IN_ETCD.into_iter().filter(|key| !PAIR.contains(key)).collect();
+        self.read_all(&others)
+    }
+
+    /// The names of the certificate and the key on the node.
+    pub(crate) fn pair_names(&self) -> Result<[String; 2], Failure> {
+        let name = |key: &str| {
+            let path = Path::new(self.keys.get("etcd")?.get(key)?.as_str()?);
+            Some(path.file_name()?.to_string_lossy().into_owned())
+        };
+        let [Some(certificate), Some(key)] = PAIR.map(name) else {
+            let why = "and `etcd.key_file` must name files, which a signer's certificate and its key become";
+            return Err(self.refused("etcd.cert_file", why));
+        };
+        Ok([certificate, key])
+    }
+
+    /// These files, with this certificate and key.
+    pub(crate) fn with_pair(&self, mut files: Vec<Named>, pair: &Pair) -> Result<Vec<Named>, Failure> {
+        let [certificate, key] = self.pair_names()?;
+        add(&mut files, Named { name: certificate, content: pair.certificate.clone() })?;
+        add(&mut files, Named { name: key, content: pair.key.clone() })?;
+        Ok(files)
+    }
+
+    /// The authorities of the nodes' identities, if they are beside the one of etcd.
+    pub(crate) fn authorities_of_nodes(&self) -> Result<Option<Vec<u8>>, Failure> {
+        let ca = self.keys.get("etcd").and_then(|etcd| etcd.get("ca_file")).and_then(Value::as_str);
+        let beside = ca.map(|ca| Path::new(ca).with_file_name(AUTHORITIES_OF_NODES));
+        beside.map_or(Ok(None), |path| files::read_if_there(&path))
+    }
+
+    /// The files of these keys of `etcd`, and those beside it. The files of one volume are of one generation: the
+    /// kubelet changes them all at once.
+    fn read_all(&self, keys: &[&'static str]) -> Result<Vec<Named>, Failure> {
         let mut folders: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
         let mut files: Vec<Named> = Vec::new();
-        for path in self.paths()? {
+        for path in self.paths(keys)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let folder = path.parent().unwrap_or(Path::new("/"));
             let generation = folders.entry(folder.to_owned()).or_insert_with(|| generation(folder));
@@ -148,9 +194,9 @@ impl Template {
         path.map(PathBuf::from).ok_or_else(|| self.refused("etcd.ca_file", "is missing"))
     }
 
-    fn paths(&self) -> Result<Vec<PathBuf>, Failure> {
+    fn paths(&self, keys: &[&'static str]) -> Result<Vec<PathBuf>, Failure> {
         let etcd = self.keys.get("etcd").and_then(Value::as_object);
-        let inside = FILES_IN_ETCD.iter().filter_map(|key| Some((*key, etcd?.get(*key)?)));
+        let inside = keys.iter().filter_map(|key| Some((*key, etcd?.get(*key)?)));
         let beside = FILES_BESIDE.iter().filter_map(|key| Some((*key, self.keys.get(*key)?)));
         let path = |(key, value): (&str, &Value)| match value.as_str() {
             Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod certificates;
+mod identities;
 mod import;
 mod kube_api;
 mod manifests;

@@ -72,7 +72,7 @@ impl Tls {
 
     /// Another client's certificate and key.
     pub fn client(&self, file: &str, common_name: &str) -> (PathBuf, PathBuf) {
-        self.certify(file, "client", &format!("/CN={common_name}"), &SIGNED, SERVER_NAMES);
+        self.certify(file, "client", &subject(common_name), &SIGNED, SERVER_NAMES);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
@@ -92,21 +92,38 @@ impl Tls {
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
     }
 
-    /// The same for a client of that name.
+    /// The same for a client of the usual name.
     pub fn dated_client(&self, file: &str, from: &str, to: &str) -> (PathBuf, PathBuf) {
-        self.date(file, Some("client"), "metes-node", [from, to]);
+        self.dated_client_of(file, "metes-node", [from, to])
+    }
+
+    /// The same for a client of that name.
+    pub fn dated_client_of(&self, file: &str, common_name: &str, times: [&str; 2]) -> (PathBuf, PathBuf) {
+        self.date(file, Some("client"), common_name, times);
         (self.folder.join(format!("{file}.pem")), self.folder.join(format!("{file}.key")))
+    }
+
+    /// The certificate of a client who made the key, and this request for it. All are PEM.
+    pub fn sign(&self, request: &str, from: &str, to: &str) -> String {
+        fs::write(self.folder.join("asked.csr"), request).expect("a file can be written");
+        self.sign_dated("asked", Some("client"), [from, to]);
+        fs::read_to_string(self.folder.join("asked.pem")).expect("openssl writes text")
     }
 
     /// Without a section of extensions it is of version 1.
     fn date(&self, name: &str, section: Option<&str>, common_name: &str, [from, to]: [&str; 2]) {
-        fs::write(self.folder.join("dated.txt"), "").expect("a file can be written");
         let (key, request) = (format!("{name}.key"), format!("{name}.csr"));
-        let subject = format!("/CN={common_name}");
+        let subject = subject(common_name);
         let asked = ["req", "-new", "-config", "openssl.cnf", "-nodes", "-subj", &subject];
         let made =
             ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-keyout", &key, "-out", &request];
         self.openssl(&[asked.as_slice(), &made].concat(), SERVER_NAMES);
+        self.sign_dated(name, section, [from, to]);
+    }
+
+    fn sign_dated(&self, name: &str, section: Option<&str>, [from, to]: [&str; 2]) {
+        fs::write(self.folder.join("dated.txt"), "").expect("a file can be written");
+        let request = format!("{name}.csr");
         let signer = ["ca", "-batch", "-notext", "-config", "openssl.cnf", "-name", "dated", "-outdir", "."];
         let extensions = section.map(|section| ["-extensions", section]);
         let signed = ["-cert", "ca.pem", "-keyfile", "ca.key", "-in", &request];
@@ -152,4 +169,9 @@ impl Tls {
             .expect("openssl runs");
         assert!(output.status.success(), "openssl: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+/// openssl ends a part of a name at a `/`.
+fn subject(common_name: &str) -> String {
+    format!("/CN={}", common_name.replace('/', "\\/"))
 }
