@@ -55,6 +55,10 @@ const BEFORE_ITS_NETWORK: [(&str, &str); 8] = [
 /// The account of workloads on the node, for clusters where an account must be allowed that. It has no rights in the
 /// API.
 const NODE_ACCOUNT: &str = "metes-node";
+/// The account of the pods that ask for the certificates of their nodes.
+const INSTALLER: &str = "metes-installer";
+/// The component that gives all nodes one key.
+const ONE_KEY: (&str, &str) = ("  # - ../one-key\n", "  - ../one-key\n");
 /// The folders of overlays/: where the distribution's runtime looks for plugins, and which file says so, if one does.
 const OVERLAYS: [(&str, &str, Option<&str>); 10] = [
     ("aks", "/opt/cni/bin", Some("/etc/containerd/config.toml")),
@@ -484,14 +488,16 @@ fn containers_have_no_privileges_and_limits() {
     }
 }
 
-/// Only who asks the API has a token, and it is that of an account of its own, which comes along.
+/// Only who asks the API has a token, and it is that of an account of its own, which comes along. With one key for all
+/// nodes, an installer asks for none.
 #[test]
 fn tokens_are_for_those_who_need_one() {
     let applied = Applied::get();
     for workload in Workload::every() {
         let (name, account) = (workload.name(), &workload.spec()["serviceAccountName"]);
         let has_token = workload.spec()["automountServiceAccountToken"] == true;
-        assert_eq!(has_token, account.is_string() && account != NODE_ACCOUNT, "{name}");
+        let asks = account != NODE_ACCOUNT && (account != INSTALLER || workload.source != "byo-etcd");
+        assert_eq!(has_token, account.is_string() && asks, "{name}");
         assert!(has_token || workload.spec()["automountServiceAccountToken"] == false, "{name}");
         if let Some(account) = account.as_str() {
             let account = applied.one(workload.source, "ServiceAccount", account);
@@ -960,13 +966,25 @@ fn what_pods_name_comes_along() {
         .into_iter()
         .map(|object| in_its(object, &object["spec"]["secretName"]))
         .collect();
-    let mut made = BTreeSet::new();
-    for role in of_kind("etcd-certificates", "Role") {
-        let names =
-            role["rules"].as_array().into_iter().flatten().flat_map(|rule| rule["resourceNames"].as_array());
-        made.extend(names.flatten().map(|name| in_its(role, name)));
-    }
-    assert_eq!(made, certificates, "the Job and cert-manager make the same");
+    let named = |resource: &str| -> BTreeSet<(&str, &str)> {
+        let roles = of_kind("etcd-certificates", "Role").into_iter();
+        let rules = roles
+            .flat_map(|role| role["rules"].as_array().into_iter().flatten().map(move |rule| (role, rule)));
+        let of_it = rules.filter(|(_, rule)| rule["resources"] == json!([resource]));
+        of_it
+            .flat_map(|(role, rule)| {
+                rule["resourceNames"].as_array().into_iter().flatten().map(move |name| in_its(role, name))
+            })
+            .collect()
+    };
+    let mut made = named("secrets");
+    // The component one-key goes with cert-manager: no signer, and no authority of its own.
+    let [one_key, of_signer] = [["metes-node"].as_slice(), &["metes-node-ca", "metes-signer"]]
+        .map(|names| names.iter().map(|name| ("metes-system", *name)).collect::<BTreeSet<_>>());
+    let with_one_key: BTreeSet<_> = made.difference(&of_signer).chain(&one_key).copied().collect();
+    assert_eq!(with_one_key, certificates, "the Job and cert-manager make the same");
+    made.extend(one_key);
+    let trusted = named("configmaps");
     for workload in Workload::every() {
         let name = workload.name();
         for source in volume_sources(&workload) {
@@ -978,6 +996,10 @@ fn what_pods_name_comes_along() {
             }
             let config = source["configMap"]["name"].as_str();
             let Some(config) = config.filter(|_| WHOLE[..2].contains(&workload.source)) else { continue };
+            if trusted.contains(&(namespace.as_str().expect("a namespace"), config)) {
+                assert_eq!(workload.source, "", "{name}: the Job makes it");
+                continue;
+            }
             let data = &applied.one_in(namespace, workload.source, "ConfigMap", config)["data"];
             for item in source["configMap"]["items"].as_array().into_iter().flatten() {
                 let key = item["key"].as_str().expect("an item has a key");
@@ -1114,6 +1136,9 @@ fn any_namespace_will_do() {
         }
         for object in apply_and_delete(&applied.api, &kubectl, whole, &yaml) {
             let name = &object["metadata"]["name"];
+            if object["kind"] == "ClusterRoleBinding" && name == INSTALLER {
+                assert_eq!(object["subjects"][0]["namespace"], "net-system", "the account is there");
+            }
             let named = [&object].into_iter().chain(object["subjects"].as_array().into_iter().flatten());
             for namespace in
                 named.map(|one| one["metadata"]["namespace"].as_str().or(one["namespace"].as_str()))
@@ -1127,6 +1152,51 @@ fn any_namespace_will_do() {
     }
 }
 
+/// With each way to certificates: by the Job, by cert-manager, or of an authority of one's own.
+#[test]
+fn one_key_for_all_nodes_needs_no_signer() {
+    let applied = Applied::get();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let kubectl = Kubectl::new(applied.api.kubeconfig(folder.path()));
+    let [job, cert_manager] = [Manifests::copy(), Manifests::copy()];
+    for one in [&job, &cert_manager] {
+        one.edit("base/kustomization.yaml", ONE_KEY.0, ONE_KEY.1);
+    }
+    cert_manager.edit("base/kustomization.yaml", "  - ../etcd-certificates\n", "  - ../etcd-cert-manager\n");
+    for (name, manifests, whole) in [
+        ("by a Job", &job, ""),
+        ("on OpenShift", &job, "overlays/openshift"),
+        ("by cert-manager", &cert_manager, ""),
+        ("of your own", &applied.manifests, "byo-etcd"),
+    ] {
+        let objects = apply_and_delete(&applied.api, &kubectl, name, &manifests.kustomize(whole));
+        let of = |kind: &str, wanted: &str| {
+            let is_it = |one: &&Value| one["kind"] == kind && one["metadata"]["name"] == wanted;
+            objects.iter().find(is_it)
+        };
+        assert!(objects.iter().all(|one| one["metadata"]["name"] != "metes-signer"), "{name}");
+        assert!(of("ClusterRole", INSTALLER).is_none() && of("ClusterRoleBinding", INSTALLER).is_none());
+        let installer = &of("DaemonSet", INSTALLER).expect(name)["spec"]["template"]["spec"];
+        assert_eq!(installer["automountServiceAccountToken"], false, "{name}");
+        let env = installer["containers"][0]["env"].as_array().expect("variables");
+        assert!(env.len() == 3 && env.iter().all(|one| one["name"] != "SIGNER"), "{name}: {env:?}");
+        let volumes = installer["volumes"].as_array().expect("volumes").iter();
+        let sources = volumes.filter_map(|one| one["projected"]["sources"].as_array()).flatten();
+        let names: Vec<[&Value; 2]> =
+            sources.map(|one| [&one["configMap"]["name"], &one["secret"]["name"]]).collect();
+        let expected = [[json!("metes-config"), Value::Null], [Value::Null, json!("metes-node")]];
+        assert_eq!(names, expected.each_ref().map(|pair| pair.each_ref()), "{name}");
+        if let Some(job) = of("Job", "metes-certificates") {
+            let args = &job["spec"]["template"]["spec"]["containers"][0]["args"];
+            assert_eq!(args, &json!(["certificates", "--one-key"]), "{name}");
+            let roles = objects.iter().filter(|one| one["kind"] == "Role").map(Value::to_string);
+            assert_eq!(roles.filter(|role| role.contains("\"metes-node\"")).count(), 1, "{name}");
+        }
+        let makes = of("Job", "metes-certificates").is_some() || of("Certificate", "metes-node").is_some();
+        assert_eq!(makes, whole != "byo-etcd", "{name}");
+    }
+}
+
 /// The choices that the documentation offers.
 #[test]
 fn other_ways_are_applied_too() {
@@ -1134,6 +1204,7 @@ fn other_ways_are_applied_too() {
     let other = Manifests::copy();
     other.edit("base/kustomization.yaml", "  - ../reconciler\n", "  - ../reconciler-deployment\n");
     other.edit("base/kustomization.yaml", "  - ../etcd-certificates\n", "  - ../etcd-cert-manager\n");
+    other.edit("base/kustomization.yaml", ONE_KEY.0, ONE_KEY.1);
     other.edit("base/kustomization.yaml", "components:\n", "components:\n  - ../events\n");
     other.edit("site/kustomization.yaml", HOST_NETWORK.0, HOST_NETWORK.1);
     other.edit("base/kustomization.yaml", "  - ../viewer\n", "  - ../viewer\n  - ../etcd-snapshots-copy\n");

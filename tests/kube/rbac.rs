@@ -34,13 +34,14 @@ struct Account {
 }
 
 /// Every account of manifests/.
-const ACCOUNTS: [Account; 6] = [
+const ACCOUNTS: [Account; 7] = [
     Account { name: "metes-reconciler", folder: "reconciler", work: make_a_pass },
     Account { name: "metes-reconciler", folder: "events", work: make_a_pass_and_events },
     Account { name: "metes-adopt", folder: "adopt", work: adopt },
     Account { name: "metes-import-whereabouts", folder: "import-whereabouts", work: import },
     Account { name: "metes-certificates", folder: "etcd-certificates", work: store_certificates },
     Account { name: "metes-signer", folder: "signer", work: sign },
+    Account { name: "metes-installer", folder: "installer", work: ask_for_a_certificate },
 ];
 
 #[test]
@@ -133,6 +134,11 @@ fn the_job_that_makes_certificates() {
 #[test]
 fn the_signer() {
     prove("signer");
+}
+
+#[test]
+fn the_installer() {
+    prove("installer");
 }
 
 #[test]
@@ -414,6 +420,43 @@ fn rules_of(kubeconfig: &Path, namespace: &str) -> BTreeSet<Permission> {
     Permission::of(answer["status"]["resourceRules"].as_array().expect("there are rules"))
 }
 
+/// Asks as an installer on a node does, and is refused by the signer: then it has looked at the answer.
+fn ask_for_a_certificate(lab: &Lab) -> Result<(), String> {
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    fs::create_dir(folder.path().join("bin")).expect("a folder can be made");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(file("ca.crt"), "an authority").expect("a file can be written");
+    let etcd = json!({
+        "endpoints": ["https://10.0.0.1:1"],
+        "ca_file": file("ca.crt"), "cert_file": file("tls.crt"), "key_file": file("tls.key"),
+    });
+    let template = json!({"cluster": "c1", "allowed": "any", "etcd": etcd});
+    fs::write(file("template"), template.to_string()).expect("a file can be written");
+    let options = [("template", "template"), ("bin-dir", "bin"), ("host-dir", "host")];
+    let mut running = Run::new(metes_install())
+        .env("KUBECONFIG", &lab.kubeconfig)
+        .env("NODE_NAME", "n1")
+        .arguments(["install", "--once", "--signer=metes.dev/etcd-client"])
+        .arguments(options.map(|(name, path)| format!("--{name}={}", file(path))))
+        .spawn();
+    let denied = json!({"status": {"conditions": [
+        {"type": "Denied", "status": "True", "reason": "Test", "message": "by this test"},
+    ]}});
+    let mut asked = BTreeSet::new();
+    while running.is_running() && asked.is_empty() {
+        for request in lab.api.get(REQUESTS)["items"].as_array().expect("a list") {
+            let name = request["metadata"]["name"].as_str().expect("a name").to_owned();
+            lab.api.patch(&format!("{REQUESTS}/{name}/approval"), &denied);
+            asked.insert(name);
+        }
+    }
+    // Without the right to look, it tries until its pass is over.
+    let outcome = running.wait();
+    asked.iter().for_each(|name| lab.api.delete(&format!("{REQUESTS}/{name}")));
+    if outcome.stderr.contains("by this test") { Ok(()) } else { Err(outcome.stderr) }
+}
+
 /// The permissions that only their own account should have.
 fn dangerous() -> Vec<(Option<&'static str>, Permission)> {
     let core = |resource, verb| Permission::new("", resource, verb);
@@ -447,6 +490,12 @@ fn dangerous() -> Vec<(Option<&'static str>, Permission)> {
             add(core("secrets", "get").named(name));
             add(core("secrets", "patch").named(name));
             add(core("secrets", "delete").named(name));
+        }
+        for verb in ["create", "get", "list", "watch", "patch", "update", "delete"] {
+            add(Permission::new("certificates.k8s.io", "certificatesigningrequests", verb));
+        }
+        for resource in ["certificatesigningrequests/approval", "certificatesigningrequests/status"] {
+            add(Permission::new("certificates.k8s.io", resource, "update"));
         }
         for resource in ["pods/exec", "pods/eviction", "pods/ephemeralcontainers", "serviceaccounts/token"] {
             add(core(resource, "create"));
@@ -685,9 +734,8 @@ fn sign(lab: &Lab) -> Result<(), String> {
 
 /// Does the work of the Job, from the beginning.
 fn store_certificates(lab: &Lab) -> Result<(), String> {
-    let in_system =
-        ["metes-ca", "metes-node-ca", "metes-etcd-server", "metes-etcd-peer", "metes-signer", "metes-node"]
-            .map(|name| (name, "metes-system"));
+    let in_system = ["metes-ca", "metes-node-ca", "metes-etcd-server", "metes-etcd-peer", "metes-signer"]
+        .map(|name| (name, "metes-system"));
     let in_pods = ["metes-reconciler", "metes-viewer", "metes-admin", "metes-metrics", "metes-webhook"]
         .map(|name| (name, "metes"));
     let secrets = in_system.into_iter().chain(in_pods);
