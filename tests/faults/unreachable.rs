@@ -153,6 +153,41 @@ fn a_certificate_of_etcd_that_does_not_do_is_named() {
     }));
 }
 
+/// A node with an identity is told who gives it another one. What it cannot free is freed when it has that.
+#[test]
+fn a_nodes_own_certificate_that_does_not_do_is_the_signers_business() {
+    let lists = tempfile::tempdir().expect("a folder can be made");
+    let list = lists.path().join("list.der");
+    let etcd = Etcd::start_with(EtcdOptions {
+        mtls: true,
+        args: vec![format!("--client-crl-file={}", list.display())],
+        ..EtcdOptions::default()
+    });
+    let tls = etcd.tls().expect("it has TLS");
+    let cluster = Cluster::on(&etcd);
+    let user = "metes-node/c1/n1";
+    let foreign = Tls::create(&cluster.folder().join("foreign"));
+    let revoked = tls.client("revoked", user);
+    tls.revoke(&revoked.0, &list);
+    let rows = [
+        ("expired", tls.dated_client_of("past", user, PAST), "expired or is not valid yet"),
+        ("of tomorrow", tls.dated_client_of("future", user, FUTURE), "expired or is not valid yet"),
+        ("of another authority", foreign.client("another", user), "does not trust the CA"),
+        ("revoked", revoked, "as it does if the client certificate is revoked"),
+    ];
+    report(in_parallel(4, rows.into_iter().enumerate(), |(i, (row, (cert, key), words))| {
+        let node = cluster.node_with(&format!("n{i}"), json!({"etcd": {"cert_file": cert, "key_file": key}}));
+        let signer = "metes-signer gives this node another certificate";
+        let failed = judge(row, &node.add("c").config(&range()).run(), 11, &[words], &[signer]);
+        node.del("c").config(&range()).run().silent();
+        let is_del = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "del");
+        let spooled = node.spooled().into_iter().filter(is_del).count();
+        failed.or_else(|| (spooled != 1).then(|| format!("{row}: {spooled} DELs wait")))
+    }));
+    cluster.assert_nothing_held();
+    cluster.leave_unclean();
+}
+
 #[test]
 fn files_for_tls_that_do_not_do_are_named() {
     let (etcd, cluster) = secured(|_| {});

@@ -27,6 +27,7 @@ policy = any
 default_md = sha256
 unique_subject = no
 rand_serial = yes
+crlnumber = number.txt
 [any]
 commonName = supplied
 ";
@@ -108,6 +109,21 @@ impl Tls {
         fs::write(self.folder.join("asked.csr"), request).expect("a file can be written");
         self.sign_dated("asked", Some("client"), [from, to]);
         fs::read_to_string(self.folder.join("asked.pem")).expect("openssl writes text")
+    }
+
+    /// A list of what is revoked, with this certificate of its own, as etcd reads it.
+    pub fn revoke(&self, certificate: &Path, list: &Path) {
+        // With a number it is of the version that etcd reads.
+        for (file, text) in [("dated.txt", ""), ("number.txt", "01\n")] {
+            fs::write(self.folder.join(file), text).expect("a file can be written");
+        }
+        let by = ["ca", "-config", "openssl.cnf", "-name", "dated", "-cert", "ca.pem", "-keyfile", "ca.key"];
+        let certificate = certificate.display().to_string();
+        self.openssl(&[by.as_slice(), &["-revoke", &certificate]].concat(), SERVER_NAMES);
+        let made = ["-gencrl", "-crldays", "30", "-out", "list.pem"];
+        self.openssl(&[by.as_slice(), &made].concat(), SERVER_NAMES);
+        let list = list.display().to_string();
+        self.openssl(&["crl", "-in", "list.pem", "-outform", "DER", "-out", &list], SERVER_NAMES);
     }
 
     /// Without a section of extensions it is of version 1.

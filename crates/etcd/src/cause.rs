@@ -33,6 +33,8 @@ pub(crate) enum Cause {
     ClientOutOfTime,
     /// etcd refuses the client certificate for another reason: the alert.
     ClientRefused(String),
+    /// etcd ends the connection as soon as it knows the client certificate, and does not say why.
+    ClosesOnClient,
     /// etcd's certificate is of no CA in `ca_file`.
     UnknownServer,
     /// etcd's certificate is for other names: which one it should have, and those that it has, if that is known.
@@ -63,6 +65,9 @@ impl Cause {
             Cause::UnknownClient => "etcd does not trust the CA of the client certificate",
             Cause::ClientOutOfTime => "etcd says that the client certificate has expired or is not valid yet",
             Cause::ClientRefused(alert) => return format!("etcd refuses the client certificate ({alert})"),
+            Cause::ClosesOnClient => {
+                "etcd ends the connection after the TLS handshake, as it does if the client certificate is revoked"
+            }
             Cause::UnknownServer => "etcd's certificate is not signed by a CA in `ca_file`",
             Cause::ServerName(None) => "etcd's certificate is not for the name of the endpoint",
             Cause::ServerName(Some((expected, presented))) => {
@@ -74,6 +79,22 @@ impl Cause {
             Cause::ServerUnusable(why) => return format!("etcd's certificate cannot be used: {why}"),
         };
         text.to_owned()
+    }
+
+    /// Where a signer gives each node its certificate, nobody renews it by hand.
+    fn remedy_for_node(&self) -> &'static str {
+        match self {
+            Cause::UnknownClient => SIGNER,
+            Cause::ClientOutOfTime => {
+                "metes-signer gives this node another certificate: see the log of the installer's pod on this node; \
+                 check the clocks of this node and of etcd"
+            }
+            Cause::ClosesOnClient => {
+                "metes-signer gives this node another certificate, unless the node is revoked: see the log of the \
+                 installer's pod on this node"
+            }
+            _ => self.remedy(),
+        }
     }
 
     fn remedy(&self) -> &'static str {
@@ -98,6 +119,9 @@ impl Cause {
             Cause::ClientRefused(_) => {
                 "the certificate in `cert_file` must be for client authentication (clientAuth)"
             }
+            Cause::ClosesOnClient => {
+                "see if the serial number of the certificate in `cert_file` is in etcd's --client-crl-file"
+            }
             Cause::UnknownServer => "put the CA that signed etcd's certificate into `ca_file`",
             Cause::ServerName(_) => {
                 "name the endpoint as the certificate does, or put a name of the certificate into `server_name`"
@@ -111,8 +135,18 @@ impl Cause {
     }
 }
 
-/// All causes in words: endpoints with the same cause together.
-pub(crate) fn in_words<'a>(causes: impl IntoIterator<Item = (&'a str, &'a Cause)>) -> Obstacle {
+/// What users of etcd that are nodes with identities begin with.
+const NODE: &str = "metes-node/";
+/// Who helps such a node.
+const SIGNER: &str =
+    "metes-signer gives this node another certificate: see the log of the installer's pod on this node";
+
+/// All causes in words: endpoints with the same cause together. `client` is the common name of the client certificate.
+pub(crate) fn in_words<'a>(
+    causes: impl IntoIterator<Item = (&'a str, &'a Cause)>,
+    client: Option<&str>,
+) -> Obstacle {
+    let is_node = client.is_some_and(|client| client.starts_with(NODE));
     let mut groups: Vec<(Vec<&str>, &Cause)> = Vec::new();
     for (endpoint, cause) in causes {
         match groups.iter_mut().find(|(_, other)| *other == cause) {
@@ -121,7 +155,8 @@ pub(crate) fn in_words<'a>(causes: impl IntoIterator<Item = (&'a str, &'a Cause)
         }
     }
     let what = groups.iter().map(|(endpoints, cause)| format!("{}: {}", endpoints.join(", "), cause.what()));
-    let mut remedies: Vec<&str> = groups.iter().map(|(_, cause)| cause.remedy()).collect();
+    let remedy = |cause: &Cause| if is_node { cause.remedy_for_node() } else { cause.remedy() };
+    let mut remedies: Vec<&str> = groups.iter().map(|(_, cause)| remedy(cause)).collect();
     remedies.dedup();
     Obstacle::new(what.collect::<Vec<_>>().join("; "), remedies.join("; "))
 }
@@ -156,7 +191,7 @@ pub(crate) fn read(error: &(dyn Error + 'static), has_certificate: bool) -> Read
 }
 
 /// True if a connection that stood broke. All else, such as a refused connection, passes with what causes it.
-fn is_broken(kind: io::ErrorKind) -> bool {
+pub(crate) fn is_broken(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionReset, InvalidData, NotConnected, UnexpectedEof,
     };
@@ -331,6 +366,13 @@ pub(crate) fn denied(said: &str, who: &Identified, prefix: &str) -> Obstacle {
             "name `etcd.username` and `etcd.password_file`, or a client certificate whose common name is the user",
         );
     }
+    if matches!(who, Identified::Certificate(name) if name.starts_with(NODE)) {
+        return Obstacle::new(
+            format!("{user} may not do this below the prefix {prefix} ({said})"),
+            "etcd does not have this user, or not with the role metes-node: metes-signer gives it both with a \
+             certificate, unless the node is revoked: see the log of the installer's pod on this node",
+        );
+    }
     Obstacle::new(
         format!("{user} may not do this below the prefix {prefix} ({said})"),
         format!(
@@ -462,12 +504,25 @@ mod tests {
     #[test]
     fn endpoints_with_one_cause_are_told_together() {
         let causes = [("a", &Cause::SpeaksTls), ("b", &Cause::LacksHttp2), ("c", &Cause::SpeaksTls)];
-        let told = in_words(causes);
+        let told = in_words(causes, None);
         assert!(told.what.starts_with("a, c: this port speaks TLS") && told.what.contains("; b: "), "{told}");
         assert!(told.remedy.contains("https://") && told.remedy.contains("2379"), "{told:?}");
         // One remedy for two causes is told once.
-        let told = in_words([("a", &Cause::LacksHttp2), ("b", &Cause::SpeaksOther)]);
+        let told = in_words([("a", &Cause::LacksHttp2), ("b", &Cause::SpeaksOther)], None);
         assert_eq!(told.remedy.matches("2379").count(), 1, "{told:?}");
+    }
+
+    #[test]
+    fn a_node_with_an_identity_is_told_who_gives_it_another_one() {
+        for cause in [Cause::UnknownClient, Cause::ClientOutOfTime, Cause::ClosesOnClient] {
+            let remedy = |client| in_words([("a", &cause)], client).remedy;
+            let signer = |client| remedy(client).contains("metes-signer gives this node another certificate");
+            assert!(signer(Some("metes-node/c1/n1")), "{cause:?}");
+            assert!(!signer(Some("metes-node")) && !signer(None), "{cause:?}");
+        }
+        // etcd's own certificate is not the signer's business.
+        let told = in_words([("a", &Cause::ServerExpired)], Some("metes-node/c1/n1"));
+        assert!(!told.remedy.contains("metes-signer"), "{told:?}");
     }
 
     #[test]

@@ -236,7 +236,11 @@ impl Etcd {
     fn causes(&self) -> Option<Obstacle> {
         let endpoints = self.access.endpoints.iter().enumerate();
         let causes: Vec<_> = endpoints.filter_map(|(i, at)| Some((at.as_str(), self.cause(i)?))).collect();
-        (!causes.is_empty()).then(|| cause::in_words(causes.iter().map(|(at, cause)| (*at, cause))))
+        (!causes.is_empty()).then(|| self.in_words(causes.iter().map(|(at, cause)| (*at, cause))))
+    }
+
+    fn in_words<'a>(&self, causes: impl IntoIterator<Item = (&'a str, &'a Cause)>) -> Obstacle {
+        cause::in_words(causes, self.access.tls.as_ref().and_then(Tls::common_name).as_deref())
     }
 
     /// No endpoint lets this client in: `why` of those that may the next time, which is empty if there are none.
@@ -407,7 +411,7 @@ impl Etcd {
         known[index] = EndpointState { has_answered: true, shut: None, ..known[index] };
         for (endpoint, known) in self.access.endpoints.iter().zip(&mut *known) {
             if let Some(Shut::ForGood(cause)) = known.shut.take() {
-                let Obstacle { what, remedy } = cause::in_words([(endpoint.as_str(), &cause)]);
+                let Obstacle { what, remedy } = self.in_words([(endpoint.as_str(), &cause)]);
                 tracing::warn!(
                     "an endpoint of etcd cannot be used, and another one serves: {what}; {remedy}"
                 );

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use tokio::net::TcpStream;
 
-use super::cause::{Cause, Reading, Spoken, read, spoken};
+use super::cause::{Cause, Reading, Spoken, is_broken, read, spoken};
 use super::tls::{self, Tls};
 
 /// How a connection of HTTP/2 begins: the preface, and a frame of settings without any.
@@ -46,6 +46,8 @@ async fn secured(address: &str, tls: &Tls) -> Option<Cause> {
     let said = first_words_by_tls(address, tls.client_config().ok()?, name).await;
     match said.map_err(|e| read(&e, tls.identity.is_some())) {
         Ok(Spoken::Http2) | Err(Reading::Passing) => None,
+        // etcd judges some of a client's certificate only after the handshake, and gives no reason then.
+        Ok(Spoken::Nothing) => tls.identity.is_some().then_some(Cause::ClosesOnClient),
         Ok(_) => Some(Cause::LacksHttp2),
         Err(Reading::Lasting(cause)) => Some(cause),
         Err(Reading::Unclear) => match first_words(address, PREFACE).await? {
@@ -96,7 +98,7 @@ fn hello() -> Option<Vec<u8>> {
 }
 
 /// Shakes hands, and reads what the other side says first: with TLS 1.3 it judges the client's certificate only then,
-/// and not every server that agrees on HTTP/2 speaks it.
+/// and not every server that agrees on HTTP/2 speaks it. Nothing is said by one that ends the connection instead.
 pub(crate) async fn first_words_by_tls(
     address: &str,
     config: ClientConfig,
@@ -106,17 +108,24 @@ pub(crate) async fn first_words_by_tls(
     // It is sent as soon as the handshake is done.
     connection.writer().write_all(PREFACE)?;
     let stream = TcpStream::connect(address).await?;
+    match said_by_tls(&mut connection, &stream).await {
+        Err(e) if is_broken(e.kind()) && !connection.is_handshaking() => Ok(Spoken::Nothing),
+        said => said,
+    }
+}
+
+async fn said_by_tls(connection: &mut ClientConnection, stream: &TcpStream) -> io::Result<Spoken> {
     let mut said = Vec::new();
     loop {
         while connection.wants_write() {
             stream.writable().await?;
-            match connection.write_tls(&mut Nonblocking(&stream)) {
+            match connection.write_tls(&mut Nonblocking(stream)) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 other => _ = other?,
             }
         }
         stream.readable().await?;
-        match connection.read_tls(&mut Nonblocking(&stream)) {
+        match connection.read_tls(&mut Nonblocking(stream)) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => continue,
             other => _ = other?,

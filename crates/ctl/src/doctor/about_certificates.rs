@@ -11,6 +11,11 @@ use metes_etcd::certificate::Certificate;
 const RENEWED_PART: u64 = 10;
 /// ... or so little at most, in seconds.
 const RENEWED_S: u64 = 30 * 86_400;
+/// A node's own certificate lives for two weeks, and is renewed with ten days left: less than this is left only if that
+/// has failed for days.
+const OWN_RENEWED_S: u64 = 5 * 86_400;
+/// The user of a node that has a certificate of its own.
+const NODE: &str = "metes-node/";
 
 pub(super) fn certificates(all: &[CertificateFacts], now: u64, etcd: &EtcdFacts) -> Vec<CheckLine> {
     let has_valid_authority = all.iter().any(|one| {
@@ -56,18 +61,30 @@ fn line(one: &CertificateFacts, now: u64, has_valid_authority: bool) -> CheckLin
             CertificateOf::Authority if has_valid_authority => {
                 CheckLine::warn(Check::Certificate, what, "remove it from the file: another one is valid")
             }
-            _ => CheckLine::bad(Check::Certificate, what, renew(one.of)),
+            _ => CheckLine::bad(Check::Certificate, what, renew(one)),
         };
     }
     let what = format!("{who}: {} left, until {}", span(left), time(not_after));
-    if left < RENEWED_S.min((not_after - not_before) / RENEWED_PART) {
-        return CheckLine::warn(Check::Certificate, what, renew(one.of));
+    let least = match is_nodes_own(one) {
+        true => OWN_RENEWED_S,
+        false => RENEWED_S.min((not_after - not_before) / RENEWED_PART),
+    };
+    if left < least {
+        return CheckLine::warn(Check::Certificate, what, renew(one));
     }
     CheckLine::ok(Check::Certificate, what)
 }
 
-fn renew(of: CertificateOf) -> &'static str {
-    match of {
+fn is_nodes_own(one: &CertificateFacts) -> bool {
+    let name = one.certificate.common_name.as_deref();
+    one.of == CertificateOf::Client && name.is_some_and(|name| name.starts_with(NODE))
+}
+
+fn renew(one: &CertificateFacts) -> &'static str {
+    match one.of {
+        CertificateOf::Client if is_nodes_own(one) => {
+            "metes-signer gives this node another certificate: see the log of the installer's pod on this node"
+        }
         CertificateOf::Client => "renew the certificate in cert_file, and its key in key_file",
         CertificateOf::Authority => {
             "make another authority; put both into ca_file and etcd's --trusted-ca-file while certificates are renewed"
@@ -151,6 +168,28 @@ mod tests {
         let short = [certificate(CertificateOf::Server, 0, 20 * DAY)];
         assert_eq!(verdicts(&short, 18 * DAY)[0], Verdict::Ok);
         assert_eq!(verdicts(&short, 18 * DAY + 1)[0], Verdict::Warn);
+    }
+
+    #[test]
+    fn a_node_renews_its_own_certificate_long_before_it_ends() {
+        let named = |name: &str| {
+            let mut one = certificate(CertificateOf::Client, 0, 14 * DAY);
+            one.certificate.common_name = Some(name.to_owned());
+            one
+        };
+        let etcd = EtcdFacts::NotAsked { why: None, endpoints: Vec::new() };
+        let line = |name: &str, now: u64| certificates(&[named(name)], now, &etcd).remove(0);
+        assert_eq!(line("metes-node/c1/n1", 9 * DAY).verdict, Verdict::Ok);
+        assert_eq!(line("metes-node", 9 * DAY + 1).verdict, Verdict::Ok);
+        for (now, verdict) in [(9 * DAY + 1, Verdict::Warn), (14 * DAY + 1, Verdict::Bad)] {
+            let line = line("metes-node/c1/n1", now);
+            assert_eq!(line.verdict, verdict);
+            assert!(
+                line.remedy.as_deref().is_some_and(|remedy| remedy.contains("metes-signer")),
+                "{}",
+                line.what
+            );
+        }
     }
 
     #[test]
