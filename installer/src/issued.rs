@@ -18,12 +18,12 @@ const ENDED_SECONDS: i64 = 24 * 3600;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Issued {
     pub(crate) node: String,
-    pub(crate) issued: Vec<Certified>,
+    pub(crate) issued: Vec<LeafId>,
 }
 
 /// One certificate. The serial is in hexadecimal digits, the end in seconds since 1970 in UTC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Certified {
+pub(crate) struct LeafId {
     pub(crate) serial: String,
     pub(crate) not_after: i64,
 }
@@ -78,16 +78,16 @@ mod tests {
 
     #[test]
     fn what_has_ended_is_forgotten_a_day_later() {
-        let certified = |not_after| Certified { serial: format!("{not_after:x}"), not_after };
+        let id = |not_after| LeafId { serial: format!("{not_after:x}"), not_after };
         let now = 10 * ENDED_SECONDS;
         let mut all = Issued {
             node: "n1".to_owned(),
-            issued: vec![certified(8 * ENDED_SECONDS), certified(9 * ENDED_SECONDS), certified(now + 1)],
+            issued: vec![id(8 * ENDED_SECONDS), id(9 * ENDED_SECONDS), id(now + 1)],
         };
         all.prune(now);
-        assert_eq!(all.issued, [certified(9 * ENDED_SECONDS), certified(now + 1)]);
+        assert_eq!(all.issued, [id(9 * ENDED_SECONDS), id(now + 1)]);
         assert_eq!(
-            Issued { node: "n1".to_owned(), issued: vec![certified(16)] }.text(),
+            Issued { node: "n1".to_owned(), issued: vec![id(16)] }.text(),
             r#"{"issued":[{"not_after":16,"serial":"10"}],"node":"n1"}"#
         );
     }

@@ -14,7 +14,7 @@ use crate::care::{Member, once};
 use crate::client::within;
 use crate::failure::Failure;
 use crate::identity::user;
-use crate::issued::{Certified, Issued, REVOKED, Revocation, has_ended, issued_key, revoked_key};
+use crate::issued::{Issued, LeafId, REVOKED, Revocation, has_ended, issued_key, revoked_key};
 use crate::log::{say, tell};
 use crate::template::Template;
 use serde_json::json;
@@ -74,8 +74,8 @@ async fn revoke_serials(client: &mut Client, user: &str, node: &str) -> Result<u
     let found = within(CHANGE, client.get(issued_key(user), None)).await?;
     let issued = Issued::read(found.kvs().first(), node)?.issued;
     let now = OffsetDateTime::now_utc().unix_timestamp();
-    let left: Vec<Certified> = issued.into_iter().filter(|one| !has_ended(one.not_after, now)).collect();
-    for Certified { serial, not_after } in &left {
+    let left: Vec<LeafId> = issued.into_iter().filter(|one| !has_ended(one.not_after, now)).collect();
+    for LeafId { serial, not_after } in &left {
         let value = json!(Revocation { user: user.to_owned(), not_after: *not_after }).to_string();
         within(CHANGE, client.put(revoked_key(serial), value, None)).await?;
     }

@@ -5,8 +5,8 @@
 //! certificates cannot be [kept](Purpose::is_good), or for all of them.
 
 mod authority;
+mod found;
 mod purpose;
-mod standing;
 mod trusted;
 
 use std::net::IpAddr;
@@ -22,8 +22,8 @@ use crate::log::say;
 use crate::stop::unless_terminated;
 use crate::template::Template;
 use authority::{Authority, OF_ALL, OF_NODES};
+use found::Found;
 use purpose::{Purpose, ServerNames, purposes};
-use standing::Standing;
 
 /// The authorities of an installation.
 struct Authorities {
@@ -82,8 +82,8 @@ async fn store(arguments: &CertificatesArgs, purposes: &[Purpose<'_>]) -> Result
     let CertificatesArgs { namespaces, days, renew, .. } = arguments;
     let namespace = &namespaces.namespace;
     let api = Kubernetes::new().await?;
-    let standing = Standing::read(&api, namespaces, purposes).await?;
-    standing.refuse_to_replace()?;
+    let found = Found::read(&api, namespaces, purposes).await?;
+    found.refuse_to_replace()?;
     let authority = async |found, kind| match found {
         Some(authority) => Ok(authority),
         None => {
@@ -93,17 +93,17 @@ async fn store(arguments: &CertificatesArgs, purposes: &[Purpose<'_>]) -> Result
         }
     };
     let authorities = Authorities {
-        all: authority(standing.all, OF_ALL).await?,
-        of_nodes: authority(standing.of_nodes, OF_NODES).await?,
+        all: authority(found.all, OF_ALL).await?,
+        of_nodes: authority(found.of_nodes, OF_NODES).await?,
     };
-    for (purpose, found) in standing.secrets {
+    for (purpose, found) in found.secrets {
         let is_kept = !renew && found.is_some_and(|secret| purpose.is_good(&secret, *days));
         if !is_kept {
             api.apply(&purpose.secret(&authorities, *days)?).await?;
         }
         say(&format!("{} {}/{}", if is_kept { "kept" } else { "made" }, purpose.namespace, purpose.secret));
     }
-    if !standing.trusted.is_some_and(|found| trusted::is_good(&found, &authorities)) {
+    if !found.trusted.is_some_and(|found| trusted::is_good(&found, &authorities)) {
         api.apply(&trusted::object(&authorities, namespace)).await?;
     }
     Ok(())

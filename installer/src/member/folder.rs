@@ -13,14 +13,14 @@ use crate::files;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Nothing,
-    Member(Identity),
+    Member(EtcdIdentity),
     /// A member, but its log does not name it.
     Unreadable,
 }
 
 /// The member, and its etcd, that wrote a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct EtcdIdentity {
     pub(super) member: u64,
     pub(super) cluster: u64,
 }
@@ -72,7 +72,7 @@ pub(super) fn set_aside(data: &Path) -> Result<PathBuf, Failure> {
 
 /// A log is a row of records, each behind its length in 8 bytes. The highest bit of the length says that padding
 /// follows, and the lowest three bits of that byte how much of it.
-fn identity(mut log: &[u8]) -> Option<Identity> {
+fn identity(mut log: &[u8]) -> Option<EtcdIdentity> {
     loop {
         let (length, rest) = log.split_first_chunk()?;
         let length = u64::from_le_bytes(*length);
@@ -81,7 +81,7 @@ fn identity(mut log: &[u8]) -> Option<Identity> {
         let record = Fields::read(rest.get(..size)?)?;
         if record.number(1)? == METADATA {
             let metadata = Fields::read(record.bytes(3)?)?;
-            return Some(Identity { member: metadata.number(1)?, cluster: metadata.number(2)? });
+            return Some(EtcdIdentity { member: metadata.number(1)?, cluster: metadata.number(2)? });
         }
         log = rest.get(size + padding as usize..)?;
     }
@@ -102,7 +102,7 @@ mod tests {
         let digits: String = LOG.split_whitespace().collect();
         let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal");
         let log: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
-        let expected = Identity { member: 0xa45f_2fb5_ef6a_10be, cluster: 0x8a31_a7e5_6c38_4b1a };
+        let expected = EtcdIdentity { member: 0xa45f_2fb5_ef6a_10be, cluster: 0x8a31_a7e5_6c38_4b1a };
         for end in 0..=log.len() {
             assert_eq!(identity(&log[..end]), (end >= NAMED).then_some(expected), "{end} bytes");
         }

@@ -25,7 +25,7 @@ use crate::log::{Voice, say};
 use crate::seat::Seat;
 use crate::stop::unless_terminated;
 use decision::{Answer, Decision, Seen};
-use folder::{Content, Identity};
+use folder::{Content, EtcdIdentity};
 use roster::{Change, Listed};
 use steps::Answering;
 use tls::Tls;
@@ -126,7 +126,7 @@ async fn find_out(
 }
 
 /// True if the etcd of the other members does not have this member any more.
-async fn is_removed(place: &Place, identity: Identity) -> Result<bool, Failure> {
+async fn is_removed(place: &Place, identity: EtcdIdentity) -> Result<bool, Failure> {
     let listed = match client::tls(&place.client_tls) {
         Ok(tls) => etcd::roster(&place.client_urls(), &tls).await,
         Err(e) => Err(e.to_string()),

@@ -26,7 +26,7 @@ pub(super) struct Key {
 
 /// What the signer answers.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Answered {
     Pending,
     /// The certificate, PEM.
     Signed(Vec<u8>),
@@ -69,19 +69,19 @@ impl fmt::Debug for Key {
     }
 }
 
-pub(super) fn answer(request: &CertificateSigningRequest) -> Answer {
-    let Some(status) = &request.status else { return Answer::Pending };
+pub(super) fn answer(request: &CertificateSigningRequest) -> Answered {
+    let Some(status) = &request.status else { return Answered::Pending };
     let refused = status.conditions.iter().flatten();
     let refused = refused.into_iter().find(|one| matches!(&*one.type_, "Denied" | "Failed"));
     if let Some(refused) = refused {
         let why = refused.message.as_deref().or(refused.reason.as_deref()).unwrap_or("without a reason");
         let why: String =
             why.chars().take(WHY_CHARACTERS).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        return Answer::Refused(format!("{}: {why}", refused.type_));
+        return Answered::Refused(format!("{}: {why}", refused.type_));
     }
     match &status.certificate {
-        Some(certificate) if !certificate.0.is_empty() => Answer::Signed(certificate.0.clone()),
-        _ => Answer::Pending,
+        Some(certificate) if !certificate.0.is_empty() => Answered::Signed(certificate.0.clone()),
+        _ => Answered::Pending,
     }
 }
 
@@ -100,14 +100,14 @@ mod tests {
         };
         let condition = |kind| json!({"type": kind, "status": "True", "message": "why"});
         for (status, expected) in [
-            (json!(null), Answer::Pending),
-            (json!({}), Answer::Pending),
-            (json!({"conditions": [condition("Approved")]}), Answer::Pending),
-            (json!({"certificate": "UEVN"}), Answer::Signed(b"PEM".to_vec())),
-            (json!({"conditions": [condition("Denied")]}), Answer::Refused("Denied: why".to_owned())),
+            (json!(null), Answered::Pending),
+            (json!({}), Answered::Pending),
+            (json!({"conditions": [condition("Approved")]}), Answered::Pending),
+            (json!({"certificate": "UEVN"}), Answered::Signed(b"PEM".to_vec())),
+            (json!({"conditions": [condition("Denied")]}), Answered::Refused("Denied: why".to_owned())),
             (
                 json!({"certificate": "UEVN", "conditions": [condition("Approved"), condition("Failed")]}),
-                Answer::Refused("Failed: why".to_owned()),
+                Answered::Refused("Failed: why".to_owned()),
             ),
         ] {
             assert_eq!(answered(status.clone()), expected, "{status}");

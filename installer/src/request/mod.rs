@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::kubernetes::{Kubernetes, Unread};
 use crate::log::say;
 use crate::stop;
-use csr::{Answer, Key};
+use csr::{Answered, Key};
 pub(crate) use pair::Pair;
 use pair::{Identity, Shown};
 pub(crate) use present::{Own, Present};
@@ -207,9 +207,9 @@ impl Pending {
     async fn look(&self, api: &Kubernetes) -> Result<Option<Vec<u8>>, Unsigned> {
         let Self { name, .. } = self;
         match api.requested(name).await?.as_ref().map(csr::answer) {
-            Some(Answer::Pending) => Ok(None),
-            Some(Answer::Signed(certificate)) => Ok(Some(certificate)),
-            Some(Answer::Refused(why)) => Err(Unsigned::new(
+            Some(Answered::Pending) => Ok(None),
+            Some(Answered::Signed(certificate)) => Ok(Some(certificate)),
+            Some(Answered::Refused(why)) => Err(Unsigned::new(
                 Trouble::Refused,
                 format!("the request {name} is {why}. It is asked again in a minute"),
             )),

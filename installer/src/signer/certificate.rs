@@ -17,7 +17,7 @@ use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
 use crate::failure::Failure;
 use crate::files;
-use crate::issued::Certified;
+use crate::issued::LeafId;
 
 /// A certificate is valid from this long before now, because the clocks of nodes differ.
 const EARLIER: Duration = Duration::hours(1);
@@ -77,9 +77,9 @@ fn common_name<'a>(subject: &'a X509Name<'_>) -> Option<&'a str> {
 }
 
 /// The authority of nodes.
-pub(super) struct Authority(Issuer<'static, KeyPair>);
+pub(super) struct NodeAuthority(Issuer<'static, KeyPair>);
 
-impl Authority {
+impl NodeAuthority {
     /// Of `tls.crt` and `tls.key` in a folder.
     pub(super) fn read(folder: &Path) -> Result<Self, Failure> {
         let text = |name: &str| {
@@ -122,14 +122,14 @@ impl Authority {
         let not_after = params.not_after.unix_timestamp();
         let signed = params.signed_by(key, &self.0).map_err(|e| format!("cannot make a certificate: {e}"))?;
         let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Leaf { pem: signed.pem(), certified: Certified { serial, not_after } })
+        Ok(Leaf { pem: signed.pem(), id: LeafId { serial, not_after } })
     }
 }
 
 /// A certificate that was made.
 pub(super) struct Leaf {
     pub(super) pem: String,
-    pub(super) certified: Certified,
+    pub(super) id: LeafId,
 }
 
 /// Positive, and of the same length each time.
@@ -175,7 +175,7 @@ mod tests {
         let key = KeyPair::generate().expect("a key");
         let public = wanted(request(USER, &key).as_bytes(), USER).expect("good");
         let (certificate, its_key) = authority();
-        let authority = Authority::of(&certificate, &its_key).expect("good");
+        let authority = NodeAuthority::of(&certificate, &its_key).expect("good");
         let leaf = authority.sign(USER, &public, Some(i32::MAX)).expect("it is signed");
         let (_, pem) = x509_parser::pem::parse_x509_pem(leaf.pem.as_bytes()).expect("PEM");
         let made: X509Certificate<'_> = pem.parse_x509().expect("a certificate");
@@ -188,9 +188,9 @@ mod tests {
         assert!(made.subject_alternative_name().expect("it decodes").is_none());
         let usages = made.extended_key_usage().expect("it decodes").expect("it has some").value;
         assert!(usages.client_auth && !usages.server_auth && !made.is_ca());
-        assert_eq!(made.raw_serial_as_string().replace(':', ""), leaf.certified.serial);
+        assert_eq!(made.raw_serial_as_string().replace(':', ""), leaf.id.serial);
         let valid = made.validity();
-        assert_eq!(valid.not_after.timestamp(), leaf.certified.not_after);
+        assert_eq!(valid.not_after.timestamp(), leaf.id.not_after);
         assert_eq!(
             valid.not_after.timestamp() - valid.not_before.timestamp(),
             (VALID + EARLIER).whole_seconds()
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn files_of_two_authorities_are_refused() {
         let ((certificate, _), (_, key)) = (authority(), authority());
-        let refused = Authority::of(&certificate, &key).err().expect("refused");
+        let refused = NodeAuthority::of(&certificate, &key).err().expect("refused");
         assert_eq!(refused, "tls.key is not the key of tls.crt");
     }
 }

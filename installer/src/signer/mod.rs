@@ -29,7 +29,7 @@ use crate::kubernetes::Kubernetes;
 use crate::log::{Voice, say};
 use crate::stop::unless_terminated;
 use crate::template::Template;
-use certificate::Authority;
+use certificate::NodeAuthority;
 use gone::Gone;
 use requests::{News, NotWritten, Requests, SIGNER, is, is_done};
 use users::{NotRecorded, Standing, Users, shuffle};
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &SignerArgs) -> Result<(), Failure> {
 async fn stay(arguments: &SignerArgs) -> Result<(), Failure> {
     let template = Template::read(&arguments.template.template)?;
     // It fails at once where the files are wrong.
-    Authority::read(&arguments.authority)?;
+    NodeAuthority::read(&arguments.authority)?;
     let client = Kubernetes::new().await?.client();
     let forget_after = Duration::from_secs(arguments.forget_seconds.into());
     let mut signer = Signer {
@@ -256,11 +256,11 @@ impl Signer {
             Standing::New => users.admit(&user).await.map_err(Stop::Trouble)?,
             Standing::Node => {}
         }
-        let authority = Authority::read(&self.authority).map_err(|e| Stop::Trouble(e.to_string()))?;
+        let authority = NodeAuthority::read(&self.authority).map_err(|e| Stop::Trouble(e.to_string()))?;
         let leaf = authority.sign(&user, &key, request.spec.expiration_seconds).map_err(Stop::Trouble)?;
         let users = self.users().await.map_err(Stop::Trouble)?;
         let now = OffsetDateTime::now_utc().unix_timestamp();
-        users.record(&user, &node, &leaf.certified, now).await.map_err(|e| match e {
+        users.record(&user, &node, &leaf.id, now).await.map_err(|e| match e {
             NotRecorded::Refused(why) => Stop::Refused(why),
             NotRecorded::Trouble(why) => Stop::Trouble(why),
         })?;
@@ -271,7 +271,7 @@ impl Signer {
         }
         let given = self.give(request, &leaf.pem).await?;
         if matches!(given, Outcome::Done) {
-            say(&format!("signed {} for node {node}: serial {}", request.name_any(), leaf.certified.serial));
+            say(&format!("signed {} for node {node}: serial {}", request.name_any(), leaf.id.serial));
         }
         Ok(given)
     }

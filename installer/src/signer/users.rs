@@ -6,7 +6,7 @@ use etcd_client::{Client, Compare, CompareOp, ConnectOptions, Txn, TxnOp, UserAd
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::client::{self, within};
-use crate::issued::{Certified, Issued, NODES, REVOKED, issued_key};
+use crate::issued::{Issued, LeafId, NODES, REVOKED, issued_key};
 use crate::template::Template;
 
 /// The time for a member to be reached.
@@ -111,7 +111,7 @@ impl Users {
         &mut self,
         user: &str,
         node: &str,
-        new: &Certified,
+        new: &LeafId,
         now: i64,
     ) -> Result<(), NotRecorded> {
         let trouble = |why| NotRecorded::Trouble(format!("cannot record a certificate of {user}: {why}"));

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::kubernetes::{Kubernetes, file, text};
 
 /// All that a run may find.
-pub(super) struct Standing<'a> {
+pub(super) struct Found<'a> {
     pub(super) all: Option<Authority>,
     pub(super) of_nodes: Option<Authority>,
     pub(super) secrets: Vec<(&'a Purpose<'a>, Option<Secret>)>,
@@ -26,7 +26,7 @@ struct Other<'a> {
     name: &'a str,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> Found<'a> {
     pub(super) async fn read(
         api: &Kubernetes,
         namespaces: &'a NamespacesArgs,
