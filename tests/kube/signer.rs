@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -121,6 +121,16 @@ impl Site {
 
     fn tls(&self) -> &Tls {
         self.etcd.tls().expect("it has TLS")
+    }
+
+    /// A signer that forgets soon, and whose log can be read while it runs.
+    fn signer_with_log(&self, namespace: &str, kubeconfig: &Path, log: &Path) -> Child {
+        spawn_bound(&metes_install(), |command| {
+            command.args(["signer", "--template=metes.conf", "--authority=node-ca", "--forget-seconds=1"]);
+            command.env("KUBECONFIG", kubeconfig).env("NAMESPACE", namespace).current_dir(self.folder.path());
+            command.stderr(File::create(log).expect("a file can be made"));
+        })
+        .expect("it starts")
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -322,12 +332,7 @@ pub(crate) fn sign_as(
     let asker = Asker { api, site, pod, node: name.clone(), account: ACCOUNT.to_owned() };
     let path = format!("{REQUESTS}/{}", asker.asks().1);
     let log = site.path(&format!("log-{name}"));
-    let mut signer = spawn_bound(&metes_install(), |command| {
-        command.args(["signer", "--template=metes.conf", "--authority=node-ca", "--forget-seconds=1"]);
-        command.env("KUBECONFIG", kubeconfig).env("NAMESPACE", namespace).current_dir(site.folder.path());
-        command.stderr(File::create(&log).expect("a file can be made"));
-    })
-    .expect("it starts");
+    let mut signer = site.signer_with_log(namespace, kubeconfig, &log);
     let done = wait_for("its work, or a refusal", DECIDED_MAX, || {
         let said = fs::read_to_string(&log).expect("it is there");
         let is_signed = !api.get(&path)["status"]["certificate"].is_null();
@@ -360,6 +365,32 @@ fn shown(certificate: &Path, arguments: &[&str]) -> String {
     String::from_utf8(shown.stdout).expect("text").trim().to_owned()
 }
 
+/// A certificate that etcd refuses would fail each ADD of the node.
+#[test]
+fn no_certificate_is_given_that_etcd_does_not_trust() {
+    let lab = Lab::new();
+    let other = Tls::create(&lab.path("other"));
+    let [trusted, key] = [lab.tls().ca(), lab.tls().ca().with_extension("key")];
+    let place = |ca: &Path, key: &Path| {
+        for (from, to) in [(ca, "node-ca/tls.crt"), (key, "node-ca/tls.key")] {
+            fs::copy(from, lab.path(to)).expect("a file can be copied");
+        }
+    };
+    place(&other.ca(), &other.ca().with_extension("key"));
+    let (log, kubeconfig) = (lab.path("log"), lab.api.kubeconfig(lab.folder.path()));
+    let mut signer = lab.signer_with_log(&lab.namespace, &kubeconfig, &log);
+    let (_, request) = lab.node(1).asks();
+    wait_for("the reason", DECIDED_MAX, || {
+        let said = fs::read_to_string(&log).expect("it is there");
+        if said.contains("does not trust the authority of nodes") { Ok(()) } else { Err(said) }
+    });
+    assert!(lab.status(&request)["conditions"].is_null(), "it is undecided");
+    place(&trusted, &key);
+    lab.signed(&request);
+    signer.kill().expect("it runs");
+    signer.wait().expect("it has ended");
+}
+
 #[test]
 fn the_pod_of_the_installer_gets_a_certificate_for_its_node() {
     let lab = Lab::new();
@@ -372,7 +403,7 @@ fn the_pod_of_the_installer_gets_a_certificate_for_its_node() {
     let serial = shown(&client.0, &["-serial"]).replace("serial=", "").to_lowercase();
     assert_eq!(lab.recorded(&asker.user()), [serial]);
     let store = lab.as_user(&client);
-    store.put("metes/v1/x", "1");
+    store.put("metes/v1/fence/x", "1");
     assert!(store.try_run(async |client| client.put("/other/x", "1", None).await).is_err());
     assert!(store.try_run(async |client| client.get("/metes-signer/", None).await).is_err());
 
@@ -525,7 +556,7 @@ fn two_signers_make_few_users_at_a_time_and_one_certificate_for_each_request() {
         let client = write(key, &lab.signed(request));
         let serial = shown(&client.0, &["-serial"]).replace("serial=", "").to_lowercase();
         assert!(lab.recorded(&asker.user()).contains(&serial), "{request}");
-        lab.as_user(&client).put("metes/v1/x", "1");
+        lab.as_user(&client).put("metes/v1/fence/x", "1");
     }
 }
 

@@ -24,6 +24,8 @@ const EARLIER: Duration = Duration::hours(1);
 /// The longest time for which it is valid.
 const VALID: Duration = Duration::days(14);
 const SERIAL_BYTES: usize = 16;
+/// The seconds for which a certificate of no user is valid.
+const PASSING: i32 = 600;
 
 /// The public key of a node: a point of P-256.
 #[derive(Debug)]
@@ -123,6 +125,14 @@ impl NodeAuthority {
         let signed = params.signed_by(key, &self.0).map_err(|e| format!("cannot make a certificate: {e}"))?;
         let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Leaf { pem: signed.pem(), id: LeafId { serial, not_after } })
+    }
+
+    /// A certificate of no user, and its key, PEM: for a look at who trusts this authority.
+    pub(super) fn passing(&self) -> Result<(String, String), String> {
+        let key = KeyPair::generate().map_err(|e| format!("cannot make a key: {e}"))?;
+        let leaf =
+            self.sign("metes-signer/look", &PublicKey(key.public_key_raw().to_vec()), Some(PASSING))?;
+        Ok((leaf.pem, key.serialize_pem()))
     }
 }
 

@@ -10,6 +10,7 @@ mod certificate;
 mod gone;
 mod judge;
 mod requests;
+mod trust;
 mod users;
 
 use std::collections::HashMap;
@@ -63,6 +64,7 @@ async fn stay(arguments: &SignerArgs) -> Result<(), Failure> {
         cluster: template.cluster().to_owned(),
         requests: Requests::new(&client, &arguments.namespace),
         users: None,
+        is_trusted: false,
         waiting: HashMap::new(),
         paused_until: Instant::now(),
         gone: Gone::new(template.cluster(), forget_after),
@@ -91,6 +93,8 @@ struct Signer {
     requests: Requests,
     /// None before the first request, and after a trouble.
     users: Option<Users>,
+    /// True if all members of etcd that answered trust the authority of nodes.
+    is_trusted: bool,
     /// The requests to look at again.
     waiting: HashMap<String, Wait>,
     paused_until: Instant,
@@ -247,6 +251,8 @@ impl Signer {
                 "node {node} is not in the API yet: its kubelet registers it"
             )));
         }
+        let authority = NodeAuthority::read(&self.authority).map_err(|e| Stop::Trouble(e.to_string()))?;
+        self.expect_trust(&authority).await.map_err(Stop::Trouble)?;
         let user = user(&self.cluster, &node);
         let key = certificate::wanted(&request.spec.request.0, &user).map_err(Stop::Refused)?;
         let users = self.users().await.map_err(Stop::Trouble)?;
@@ -256,7 +262,6 @@ impl Signer {
             Standing::New => users.admit(&user).await.map_err(Stop::Trouble)?,
             Standing::Node => {}
         }
-        let authority = NodeAuthority::read(&self.authority).map_err(|e| Stop::Trouble(e.to_string()))?;
         let leaf = authority.sign(&user, &key, request.spec.expiration_seconds).map_err(Stop::Trouble)?;
         let users = self.users().await.map_err(Stop::Trouble)?;
         let now = OffsetDateTime::now_utc().unix_timestamp();
@@ -274,6 +279,15 @@ impl Signer {
             say(&format!("signed {} for node {node}: serial {}", request.name_any(), leaf.id.serial));
         }
         Ok(given)
+    }
+
+    async fn expect_trust(&mut self, authority: &NodeAuthority) -> Result<(), String> {
+        if !self.is_trusted {
+            let template = Template::read(&self.template).map_err(|e| e.to_string())?;
+            trust::expect(&template, authority).await?;
+            self.is_trusted = true;
+        }
+        Ok(())
     }
 
     async fn give(&self, request: &mut CertificateSigningRequest, pem: &str) -> Result<Outcome, Stop> {
