@@ -10,8 +10,8 @@ use std::{env, fs, thread};
 
 use serde_json::{Value, json};
 use support::{
-    Etcd, EtcdOptions, Node, Pod, Run, World, free_ports, network, serve_through, spawn_bound, tool, view,
-    wait_for,
+    Etcd, EtcdOptions, Node, Pod, Run, World, free_ports, metes, metes_install, network, serve_through,
+    spawn_bound, tool, view, wait_for,
 };
 
 const TICK: Duration = Duration::from_secs(2);
@@ -29,10 +29,12 @@ fn main() {
     let world = World::on(&etcd);
     let server = serve_through(&world, &world.api, "5s", &["--grace", "1m"]);
     let viewer = view(&world, "5s");
+    let (mut installer, port) = start_installer(&world);
     let jobs = [
-        ("metes-viewer", viewer.port),
-        ("metes-reconciler", server.port),
-        ("metes-etcd", etcd.metrics_port()),
+        job("metes-viewer", viewer.port),
+        job("metes-reconciler", server.port),
+        job("metes-etcd", etcd.metrics_port()),
+        installers_job(&etcd, port),
     ];
     let (mut prometheus, url) = start_prometheus(world.cluster.folder(), &jobs);
     let start = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_secs();
@@ -43,19 +45,51 @@ fn main() {
     let drawn = Run::new("/usr/bin/python3").arguments([&script, &url, &start.to_string(), &file]).run();
     assert!(drawn.succeeded(), "{drawn}");
     prometheus.kill().expect("it runs");
+    installer.kill().expect("it runs");
     viewer.end();
     server.end();
     world.cluster.assert_clean();
 }
 
-fn start_prometheus(folder: &Path, jobs: &[(&str, u16)]) -> (Child, String) {
+/// The installer of the node on which the pods are, and its port for metrics.
+fn start_installer(world: &World) -> (Child, u16) {
+    let [port] = free_ports();
+    let folder = world.cluster.folder().join("installed");
+    fs::create_dir_all(folder.join("bin")).expect("a folder can be made");
+    let path = |option: &str, path: &Path| format!("--{option}={}", path.display());
+    let arguments = [
+        format!("--listen=127.0.0.1:{port}"),
+        path("template", &world.node.host_file()),
+        path("binary", &metes()),
+        path("bin-dir", &folder.join("bin")),
+        path("host-dir", &folder.join("host")),
+        path("state-dir", &world.node.spool()),
+    ];
+    let process = spawn_bound(&metes_install(), |command| {
+        command.arg("install").args(arguments).env("NODE_NAME", world.node.name());
+    });
+    (process.expect("it starts"), port)
+}
+
+fn job(name: &str, port: u16) -> Value {
+    json!({"job_name": name, "static_configs": [{"targets": [format!("127.0.0.1:{port}")]}]})
+}
+
+/// As manifests/monitoring has it: an installer shows its metrics to who has a certificate of etcd's authority.
+fn installers_job(etcd: &Etcd, port: u16) -> Value {
+    let tls = etcd.tls().expect("it has certificates");
+    let mut job = job("metes-installer", port);
+    job["scheme"] = json!("https");
+    job["static_configs"][0]["labels"] = json!({"node": "worker-1"});
+    job["tls_config"] = json!({
+        "insecure_skip_verify": true, "cert_file": tls.client_cert(), "key_file": tls.client_key(),
+    });
+    job
+}
+
+fn start_prometheus(folder: &Path, jobs: &[Value]) -> (Child, String) {
     let [port] = free_ports();
     let config = folder.join("prometheus.yml");
-    let job = |(name, port): &(&str, u16)| {
-        let target = format!("127.0.0.1:{port}");
-        json!({"job_name": name, "static_configs": [{"targets": [target]}]})
-    };
-    let jobs: Vec<Value> = jobs.iter().map(job).collect();
     let manifest =
         fs::read_to_string(support::root().join("manifests/monitoring/rules.yaml")).expect("it stands there");
     let rules = folder.join("rules.yaml");
