@@ -90,7 +90,8 @@ start_control_plane() {
     write_kubeconfig admin admin system:masters
     write_kubeconfig controller-manager system:kube-controller-manager
     write_kubeconfig scheduler system:kube-scheduler
-    for node in "${NODES[@]}"; do write_kubeconfig "$node" "system:node:$node" system:nodes; done
+    # delta is for a step that acts as its kubelet.
+    for node in "${NODES[@]}" delta; do write_kubeconfig "$node" "system:node:$node" system:nodes; done
     start_apiserver
     # For kubectl exec and logs.
     kubectl create clusterrolebinding apiserver-kubelet --clusterrole=system:kubelet-api-admin --user=apiserver-kubelet

@@ -18,6 +18,8 @@ readonly STEPS=(
     "empty-disk: a node comes back with an empty disk: its member of etcd joins the others again"
     "power-cut: all nodes are turned off, and on again"
     "certificates: all certificates are renewed under load, and again after they have ended"
+    "identities: all nodes go to one key for all and back to identities under load, which are renewed"
+    "taken-node: somebody takes over a node and is refused what is documented; then it is revoked under load"
     "restore: an older snapshot of etcd is restored and running pods of both networks are adopted: nobody is renumbered"
     "upgrade: the plugin and etcd go to other versions and back under load; an older plugin refuses a newer store"
     "move: all of metes moves to other namespaces under load, and back"

@@ -297,6 +297,8 @@ fn a_nodes_key_is_refused_what_nodes_do_not_write() {
         own(&format!("v1/lacking/test/net/{hex}")),
         own("v1/lead/test"),
         own("v1/import/test"),
+        own("v1/pass/test"),
+        own("v1/member/10.0.0.1"),
         "/elsewhere/v1/meta".to_owned(),
         "/metes-signer/revoked/1".to_owned(),
         "/".to_owned(),

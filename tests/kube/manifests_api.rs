@@ -1179,7 +1179,7 @@ fn one_key_for_all_nodes_needs_no_signer() {
         let installer = &of("DaemonSet", INSTALLER).expect(name)["spec"]["template"]["spec"];
         assert_eq!(installer["automountServiceAccountToken"], false, "{name}");
         let env = installer["containers"][0]["env"].as_array().expect("variables");
-        assert!(env.len() == 3 && env.iter().all(|one| one["name"] != "SIGNER"), "{name}: {env:?}");
+        assert!(env.len() == 4 && env.iter().all(|one| one["name"] != "SIGNER"), "{name}: {env:?}");
         let volumes = installer["volumes"].as_array().expect("volumes").iter();
         let sources = volumes.filter_map(|one| one["projected"]["sources"].as_array()).flatten();
         let names: Vec<[&Value; 2]> =

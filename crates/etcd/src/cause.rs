@@ -539,6 +539,7 @@ mod tests {
             Cause::UnknownClient,
             Cause::ClientOutOfTime,
             Cause::ClientRefused("...".to_owned()),
+            Cause::ClosesOnClient,
             Cause::UnknownServer,
             Cause::ServerName(shown),
             Cause::ServerExpired,

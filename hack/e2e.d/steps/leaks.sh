@@ -119,17 +119,18 @@ step_brake() {
     kubectl apply -k "$WORK/copy/hack/e2e.d/serve" -l app.kubernetes.io/name=metes-reconciler
     eventually 90 "two reconcilers are ready" kubectl -n metes rollout status deployment/metes-reconciler --timeout=5s
     vanish 60
-    eventually 60 "the brake holds" leader_says "metes_reconciler_brake 1"
+    eventually 60 "the brake holds" leader_passes brake
     leader=$(leading_reconciler)
     kubectl -n metes delete pod --field-selector "spec.nodeName=$leader" -l app.kubernetes.io/name=metes-reconciler
     eventually 30 "another reconciler leads" reconciled_elsewhere "$leader"
-    eventually 30 "the brake holds there, too" leader_says "metes_reconciler_brake 1"
+    eventually 30 "the brake holds there, too" leader_passes brake
+    eventually 90 "the viewer tells of the brake" viewer_says "metes_reconciler_brake 1"
     are_vanished 60 || die "something was freed in spite of the brake"
     run_job dry-run metes-reconciler-dry-run
     are_vanished 60 || die "a dry run has freed something"
     run_job force metes-reconciler-force
     are_vanished 0 || die "a pass by force has left something"
-    eventually 30 "the brake is off" leader_says "metes_reconciler_brake 0"
+    eventually 30 "the brake is off" leader_passes success
     vanish 3
     eventually 60 "the Deployment frees by itself" are_vanished 0
     [ "$(rows_without_leaked)" = "$kept" ] || die "a record of a running pod has changed; before: $kept"
@@ -162,7 +163,17 @@ leading_reconciler() {
 
 metrics_of() { curl --silent --max-time 2 "http://${NODE_IP[$1]}:12382/metrics"; }
 
-leader_says() { grep -x "$1" <(metrics_of "$(leading_reconciler)"); }
+# leader_passes OUTCOME: the leader has made such passes.
+leader_passes() {
+    grep "^metes_reconciler_passes_total{outcome=\"$1\"} [1-9]" <(metrics_of "$(leading_reconciler)")
+}
+
+# viewer_says LINE: as Prometheus asks the viewer, which is in its node's network here.
+viewer_says() {
+    local node
+    node=$(kubectl -n metes get pods -l app.kubernetes.io/name=metes-viewer -o jsonpath='{.items[0].spec.nodeName}')
+    grep -x "$1" <(curl --silent --max-time 2 "http://${NODE_IP[$node]}:12385/metrics")
+}
 
 reconciled_elsewhere() {
     local node

@@ -7,13 +7,14 @@ step_certificates() {
     before=$(serials)
     start_load "${NODES[@]}"
     run_job renew metes-certificates metes-system
-    eventually 240 "all nodes and members have new certificates" all_serials_differ "$before"
+    eventually 240 "all members have new certificates" all_differ member "$before"
     expect_none_failed
     let_end
     before=$(serials)
     seconds=$SECONDS
     run_job renew metes-certificates metes-system
-    eventually 240 "all nodes and members have new certificates" all_serials_differ "$before"
+    kubectl -n metes-system scale deployment metes-signer --replicas=2
+    eventually 240 "all nodes and members have new certificates" all_differ . "$before"
     for node in "${NODES[@]}"; do eventually 60 "ADDs succeed on $node" last_ok "$node"; done
     eventually 120 "etcd has all members" all_members
     renewed=$((SECONDS - seconds))
@@ -23,13 +24,16 @@ step_certificates() {
         "was well: $FIGURES"
 }
 
-# All certificates of etcd and its clients end now: they are made again with the same keys, for no time at all. A member
-# that starts meanwhile has nobody to talk to.
+# All certificates of etcd and its nodes end now: they are made again with the same keys, for no time at all. A member
+# that starts meanwhile has nobody to talk to. The signer is away.
 let_end() {
     local file name node folder=$WORK/ended
     mkdir -p "$folder"
+    kubectl -n metes-system scale deployment metes-signer --replicas=0
+    eventually 60 "the signer is away" kubectl -n metes-system wait --for=delete pod \
+        -l app.kubernetes.io/name=metes-signer --timeout=5s
     for file in tls.crt tls.key; do file_of metes-ca $file >"$folder/ca-$file"; done
-    for name in metes-etcd-server metes-etcd-peer metes-node; do
+    for name in metes-etcd-server metes-etcd-peer; do
         for file in tls.crt tls.key; do file_of $name $file >"$folder/$file"; done
         openssl x509 -x509toreq -copy_extensions copyall -in "$folder/tls.crt" -signkey "$folder/tls.key" |
             openssl x509 -req -copy_extensions copyall -days 0 -CA "$folder/ca-tls.crt" -CAkey "$folder/ca-tls.key" \
@@ -38,7 +42,7 @@ let_end() {
             --patch "$(jq -n --rawfile crt "$folder/ended" '{stringData: {"tls.crt": $crt}}')"
     done
     kubectl -n metes-system delete pod etcd-0 --wait=false
-    kubectl -n metes-system delete pod -l app.kubernetes.io/name=metes-installer --wait=false
+    each age_identity 0
     for node in "${NODES[@]}"; do
         eventually 90 "ADDs on $node say what has ended" \
             grep -q "etcd's certificate has expired" "$LOG/load/$node.errors"
@@ -62,7 +66,8 @@ serials() {
     done
 }
 
-all_serials_differ() { [ -z "$(comm -12 <(sort <<<"$1") <(serials | sort))" ]; }
+# all_differ WORD SERIALS: the lines of serials with that word.
+all_differ() { [ -z "$(comm -12 <(grep "$1" <<<"$2" | sort) <(serials | sort))" ]; }
 
 # The snapshot knows pods that are gone, and not those that came after them. All databases are younger than it.
 step_restore() {

@@ -109,7 +109,7 @@ step_pods() {
     outcome "12 pods on $count nodes have 12 addresses, and each reaches each"
 }
 
-# As Prometheus asks each member of etcd.
+# As Prometheus asks each member of etcd, and the installer on each node.
 metrics_need_a_certificate() {
     local file node folder=$WORK/metrics
     mkdir -p "$folder"
@@ -123,5 +123,11 @@ metrics_need_a_certificate() {
             die "etcd on $node shows no metrics"
         ! curl --silent --cacert "$folder/ca.crt" "https://${NODE_IP[$node]}:12384/metrics" ||
             die "etcd on $node shows its metrics to everyone"
+        # Each installer has made its own certificate.
+        curl --silent --insecure --cert "$folder/tls.crt" --key "$folder/tls.key" \
+            "https://${NODE_IP[$node]}:12383/metrics" | grep '^metes_node_runs_total{verb="ADD",code="0"} [1-9]' ||
+            die "the installer on $node shows no ADDs"
+        ! curl --silent --insecure "https://${NODE_IP[$node]}:12383/metrics" ||
+            die "the installer on $node shows its metrics to everyone"
     done
 }

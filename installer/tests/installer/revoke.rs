@@ -50,7 +50,10 @@ fn admit(nodes: &Nodes, node: &str, serial: &str) {
 /// What a node may do, each over a new connection: with a role, and without one.
 fn reached(nodes: &Nodes, node: &str) -> Vec<(&'static str, Result<(), String>)> {
     vec![
-        ("put", nodes.ask_as(node, 1, async |client| client.put("/metes/v1/x", "", None).await.map(drop))),
+        (
+            "put",
+            nodes.ask_as(node, 1, async |client| client.put("/metes/v1/fence/x", "", None).await.map(drop)),
+        ),
         ("grant", nodes.ask_as(node, 1, async |client| client.lease_grant(60, None).await.map(drop))),
         ("members", nodes.ask_as(node, 1, async |client| client.member_list().await.map(drop))),
     ]
