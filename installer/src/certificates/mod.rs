@@ -82,8 +82,8 @@ async fn store(arguments: &CertificatesArgs, purposes: &[Purpose<'_>]) -> Result
     let CertificatesArgs { namespaces, days, renew, .. } = arguments;
     let namespace = &namespaces.namespace;
     let api = Kubernetes::new().await?;
-    let found = Found::read(&api, namespaces, purposes).await?;
-    found.refuse_to_replace()?;
+    let there = Found::read(&api, namespaces, purposes).await?;
+    there.refuse_to_replace()?;
     let authority = async |found, kind| match found {
         Some(authority) => Ok(authority),
         None => {
@@ -93,17 +93,17 @@ async fn store(arguments: &CertificatesArgs, purposes: &[Purpose<'_>]) -> Result
         }
     };
     let authorities = Authorities {
-        all: authority(found.all, OF_ALL).await?,
-        of_nodes: authority(found.of_nodes, OF_NODES).await?,
+        all: authority(there.all, OF_ALL).await?,
+        of_nodes: authority(there.of_nodes, OF_NODES).await?,
     };
-    for (purpose, found) in found.secrets {
+    for (purpose, found) in there.secrets {
         let is_kept = !renew && found.is_some_and(|secret| purpose.is_good(&secret, *days));
         if !is_kept {
             api.apply(&purpose.secret(&authorities, *days)?).await?;
         }
         say(&format!("{} {}/{}", if is_kept { "kept" } else { "made" }, purpose.namespace, purpose.secret));
     }
-    if !found.trusted.is_some_and(|found| trusted::is_good(&found, &authorities)) {
+    if !there.trusted.is_some_and(|found| trusted::is_good(&found, &authorities)) {
         api.apply(&trusted::object(&authorities, namespace)).await?;
     }
     Ok(())
