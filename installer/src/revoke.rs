@@ -59,6 +59,8 @@ async fn take_role(auth: &mut AuthClient, user: &str, node: &str) -> Result<Vec<
         })?;
         done.push(format!("gave the user {user} the role {REVOKED}: it gets no certificate any more"));
     }
+    // The signer may have given it one meanwhile.
+    let has = within(CHANGE, auth.user_get(user)).await?.roles().to_vec();
     for role in has.iter().filter(|role| *role != REVOKED) {
         within(CHANGE, auth.user_revoke_role(user, role.as_str())).await?;
         done.push(format!("took the role {role} from the user {user}"));

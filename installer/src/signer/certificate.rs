@@ -79,7 +79,10 @@ fn common_name<'a>(subject: &'a X509Name<'_>) -> Option<&'a str> {
 }
 
 /// The authority of nodes.
-pub(super) struct NodeAuthority(Issuer<'static, KeyPair>);
+pub(super) struct NodeAuthority {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
 
 impl NodeAuthority {
     /// Of `tls.crt` and `tls.key` in a folder.
@@ -103,7 +106,12 @@ impl NodeAuthority {
             return Err("tls.key is not the key of tls.crt".to_owned());
         }
         let issuer = Issuer::from_ca_cert_pem(certificate, key).map_err(|e| format!("tls.crt: {e}"))?;
-        Ok(Self(issuer))
+        Ok(Self { certificate: certificate.to_owned(), issuer })
+    }
+
+    /// PEM.
+    pub(super) fn certificate(&self) -> &str {
+        &self.certificate
     }
 
     /// A certificate for this user and key. It is valid for the seconds that are asked for, or less.
@@ -122,7 +130,8 @@ impl NodeAuthority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
         let not_after = params.not_after.unix_timestamp();
-        let signed = params.signed_by(key, &self.0).map_err(|e| format!("cannot make a certificate: {e}"))?;
+        let signed =
+            params.signed_by(key, &self.issuer).map_err(|e| format!("cannot make a certificate: {e}"))?;
         let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Leaf { pem: signed.pem(), id: LeafId { serial, not_after } })
     }

@@ -1,6 +1,7 @@
-//! Which users of etcd belong to nodes that have been gone for so long that they may be forgotten.
+//! Which users of etcd belong to nodes that have been gone for so long that they may be forgotten, and which nodes have
+//! none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -44,6 +45,12 @@ impl Gone {
         gone
     }
 
+    /// The nodes that have no user.
+    pub(super) fn without_user(&self, nodes: &[String], users: &[String]) -> Vec<String> {
+        let users: HashSet<&String> = users.iter().collect();
+        nodes.iter().filter(|node| !users.contains(&user(&self.cluster, node))).cloned().collect()
+    }
+
     /// The node of a user that may be forgotten.
     pub(super) fn node_of(&self, user: &str) -> String {
         let named = named(user, &self.cluster).map(str::to_owned);
@@ -84,6 +91,7 @@ mod tests {
         assert!(look(&["n1", "n2"], 25).is_empty());
         assert!(look(&[], 26).is_empty());
         assert_eq!(look(&["n2"], 50), ["metes-node/c1/n1"]);
+        assert_eq!(gone.without_user(&names(&["n2", "n3"]), &users), ["n3"]);
     }
 
     #[test]

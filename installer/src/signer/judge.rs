@@ -102,8 +102,8 @@ mod tests {
         CertificateSigningRequestSpec {
             username: Some("system:serviceaccount:ns:metes-installer".to_owned()),
             usages: Some(vec!["digital signature".to_owned(), "client auth".to_owned()]),
-            extra: Some(extra.map(|(key, value)| (key.to_owned(), vec![value.to_owned()])).into()),
             request: ByteString(vec![0; REQUEST_BYTES]),
+            extra: Some(extra.map(|(key, value)| (key.to_owned(), vec![value.to_owned()])).into()),
             ..CertificateSigningRequestSpec::default()
         }
     }

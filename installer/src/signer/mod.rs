@@ -32,7 +32,7 @@ use crate::stop::unless_terminated;
 use crate::template::Template;
 use certificate::NodeAuthority;
 use gone::Gone;
-use requests::{News, NotWritten, Requests, SIGNER, is, is_done};
+use requests::{News, NotWritten, Requests, SIGNER, is, is_done, is_large};
 use users::{NotRecorded, Standing, Users, shuffle};
 
 /// The time between two changes of users.
@@ -42,7 +42,7 @@ const TROUBLE: Duration = Duration::from_secs(3);
 /// The pause before a look at a request that another replica works at.
 const ANOTHER: Duration = Duration::from_secs(2);
 /// The parts of the time after which a node is forgotten: there is a look at all nodes after each.
-const LOOKS: u32 = 144;
+const LOOKS: u32 = 1440;
 
 pub(crate) fn run(arguments: &SignerArgs) -> Result<(), Failure> {
     match unless_terminated(stay(arguments))? {
@@ -64,11 +64,12 @@ async fn stay(arguments: &SignerArgs) -> Result<(), Failure> {
         cluster: template.cluster().to_owned(),
         requests: Requests::new(&client, &arguments.namespace),
         users: None,
-        is_trusted: false,
+        trusted: None,
         waiting: HashMap::new(),
         paused_until: Instant::now(),
         gone: Gone::new(template.cluster(), forget_after),
         to_forget: Vec::new(),
+        to_admit: Vec::new(),
         voice: Voice::default(),
     };
     say(&format!("signs requests for {SIGNER} of the cluster {}", signer.cluster));
@@ -93,14 +94,16 @@ struct Signer {
     requests: Requests,
     /// None before the first request, and after a trouble.
     users: Option<Users>,
-    /// True if all members of etcd that answered trust the authority of nodes.
-    is_trusted: bool,
+    /// The authority of nodes that all members of etcd trust which answered, PEM.
+    trusted: Option<String>,
     /// The requests to look at again.
     waiting: HashMap<String, Wait>,
     paused_until: Instant,
     gone: Gone,
     /// The users whose nodes are gone.
     to_forget: Vec<String>,
+    /// The nodes without a user: their certificates are valid, and etcd was restored, or they were away for a day.
+    to_admit: Vec<String>,
     voice: Voice,
 }
 
@@ -149,7 +152,7 @@ impl Signer {
                         }
                     },
                     _ = changes.tick() => self.go_on().await,
-                    _ = looks.tick() => self.look_for_gone().await,
+                    _ = looks.tick() => self.look_at_nodes().await,
                 }
             }
         }
@@ -160,6 +163,8 @@ impl Signer {
         let name = request.name_any();
         if is_done(&request) {
             self.waiting.remove(&name);
+        } else if is_large(&request) {
+            say(&format!("passes {name}: it is larger than any request of an installer"));
         } else if self.waiting.contains_key(&name) {
             // Its time comes.
         } else if Instant::now() < self.paused_until {
@@ -179,8 +184,10 @@ impl Signer {
             return;
         }
         let is_due = |wait: &Wait| matches!(wait, Wait::Until(at) if *at <= now);
-        let due: Vec<String> =
+        let mut due: Vec<String> =
             self.waiting.iter().filter(|(_, wait)| is_due(wait)).map(|(name, _)| name.clone()).collect();
+        // One that cannot be written must not keep the others waiting.
+        shuffle(&mut due);
         for name in due {
             self.treat_again(&name, false).await;
         }
@@ -196,6 +203,8 @@ impl Signer {
             self.treat_again(name, true).await;
         } else if let Some(user) = self.to_forget.pop() {
             self.forget(&user).await;
+        } else if let Some(node) = self.to_admit.pop() {
+            self.admit(&node).await;
         }
     }
 
@@ -257,7 +266,10 @@ impl Signer {
         let key = certificate::wanted(&request.spec.request.0, &user).map_err(Stop::Refused)?;
         let users = self.users().await.map_err(Stop::Trouble)?;
         match users.standing(&user).await.map_err(Stop::Trouble)? {
-            Standing::Revoked => return Err(revoked(&node)),
+            Standing::Revoked => {
+                users.dismiss(&user).await.map_err(Stop::Trouble)?;
+                return Err(revoked(&node));
+            }
             Standing::New if !may_admit => return Ok(Outcome::NeedsUser),
             Standing::New => users.admit(&user).await.map_err(Stop::Trouble)?,
             Standing::Node => {}
@@ -282,10 +294,10 @@ impl Signer {
     }
 
     async fn expect_trust(&mut self, authority: &NodeAuthority) -> Result<(), String> {
-        if !self.is_trusted {
+        if self.trusted.as_deref() != Some(authority.certificate()) {
             let template = Template::read(&self.template).map_err(|e| e.to_string())?;
             trust::expect(&template, authority).await?;
-            self.is_trusted = true;
+            self.trusted = Some(authority.certificate().to_owned());
         }
         Ok(())
     }
@@ -323,20 +335,38 @@ impl Signer {
         Ok(self.users.insert(users))
     }
 
-    async fn look_for_gone(&mut self) {
+    async fn look_at_nodes(&mut self) {
         if Instant::now() < self.paused_until {
             return;
         }
-        match self.all_gone().await {
-            Ok(gone) => self.to_forget = gone,
-            Err(why) => self.pause(why),
+        let looked = async {
+            let nodes = self.requests.nodes().await?;
+            let users = self.users().await?.all().await?;
+            self.to_forget = self.gone.look(&nodes, &users, Instant::now());
+            self.to_admit = self.gone.without_user(&nodes, &users);
+            shuffle(&mut self.to_admit);
+            Ok(())
+        };
+        if let Err(why) = looked.await {
+            self.pause(why);
         }
     }
 
-    async fn all_gone(&mut self) -> Result<Vec<String>, String> {
-        let nodes = self.requests.nodes().await?;
-        let users = self.users().await?.all().await?;
-        Ok(self.gone.look(&nodes, &users, Instant::now()))
+    /// Makes the user of a node that may have a certificate already.
+    async fn admit(&mut self, node: &str) {
+        let user = user(&self.cluster, node);
+        let admitted = async {
+            let users = self.users().await?;
+            if users.standing(&user).await? != Standing::New {
+                return Ok(());
+            }
+            users.admit(&user).await?;
+            say(&format!("added the user {user} of etcd: its node had none"));
+            Ok(())
+        };
+        if let Err(why) = admitted.await {
+            self.pause(why);
+        }
     }
 
     /// A user that was revoked stays, so that its node never gets another certificate.

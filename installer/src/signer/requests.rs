@@ -16,8 +16,11 @@ use crate::kubernetes::in_words;
 pub(super) const SIGNER: &str = "metes.dev/etcd-client";
 /// The reason in all conditions.
 const REASON: &str = "MetesSigner";
-/// The objects of one answer.
+/// The objects of one answer: nodes, of which only the names are read, and requests.
 const PAGE: u32 = 500;
+const REQUESTS: u32 = 50;
+/// A larger request is not answered: the API server might not take it with an answer in it.
+const ANSWERED_BYTES: usize = 32 << 10;
 /// The seconds of one watch: less than the client waits for an answer.
 const WATCH_SECONDS: u32 = 20;
 
@@ -51,12 +54,20 @@ impl Requests {
         }
     }
 
-    /// All requests, and the place in the order of changes from which on a watch tells the rest.
+    /// All requests of which something is left to do, and the place in the order of changes from which on a watch tells
+    /// the rest. Everyone who may ask can make large ones, so few are in memory at a time.
     pub(super) async fn list(&self) -> Result<(Vec<CertificateSigningRequest>, String), String> {
-        let params = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
-        let list = self.requests.list(&params).await.map_err(|e| failed("list the requests", &e))?;
-        let place = list.metadata.resource_version.clone().unwrap_or_default();
-        Ok((list.items, place))
+        let mut params = ListParams::default().fields(&format!("spec.signerName={SIGNER}")).limit(REQUESTS);
+        let mut open = Vec::new();
+        loop {
+            let page = self.requests.list(&params).await.map_err(|e| failed("list the requests", &e))?;
+            let place = page.metadata.resource_version.clone().unwrap_or_default();
+            open.extend(page.items.into_iter().filter(|request| !is_done(request) && !is_large(request)));
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok((open, place));
+            }
+        }
     }
 
     /// What happens after a place. It ends by itself soon.
@@ -170,6 +181,11 @@ fn add(request: &mut CertificateSigningRequest, type_: &str, message: &str) {
 pub(super) fn is(request: &CertificateSigningRequest, type_: &str) -> bool {
     let conditions = request.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|condition| condition.type_ == type_)
+}
+
+/// True if a request is so large that it is passed in silence.
+pub(super) fn is_large(request: &CertificateSigningRequest) -> bool {
+    request.spec.request.0.len() > ANSWERED_BYTES
 }
 
 /// True if nothing is to be done for a request any more.

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, ConnectOptions, Txn, TxnOp, UserAddOptions};
+use etcd_client::{Client, Compare, CompareOp, ConnectOptions, PutOptions, Txn, TxnOp, UserAddOptions};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::client::{self, within};
 use crate::issued::{Issued, LeafId, NODES, REVOKED, issued_key};
 use crate::template::Template;
 
+/// The seconds for which what is recorded of a deleted user stays: longer than a certificate is valid.
+const RECORD_TTL: i64 = 16 * 24 * 3600;
 /// The time for a member to be reached.
 const CONNECT: Duration = Duration::from_secs(3);
 /// A change waits for a majority.
@@ -145,7 +147,8 @@ impl Users {
         Ok(all.map_err(|why| format!("cannot list the users of etcd: {why}"))?.users().to_vec())
     }
 
-    /// Deletes a user, and what it has. Another replica may do the same.
+    /// Deletes a user. What it has stays until all of its certificates have ended: a person may still revoke them.
+    /// Another replica may do the same.
     pub(super) async fn forget(&mut self, user: &str) -> Result<(), String> {
         match within(CHANGE, self.client.auth_client().user_delete(user)).await {
             Err(why) if !why.contains("not found") => {
@@ -153,8 +156,21 @@ impl Users {
             }
             _ => {}
         }
-        let deleted = within(CHANGE, self.client.delete(issued_key(user), None)).await;
-        deleted.map(drop).map_err(|why| format!("cannot delete what the user {user} had: {why}"))
+        let left = self.leave_record(user).await;
+        left.map_err(|why| format!("cannot let end what is recorded of the user {user}: {why}"))
+    }
+}
+
+impl Users {
+    async fn leave_record(&mut self, user: &str) -> Result<(), String> {
+        let key = issued_key(user);
+        let found = within(CHANGE, self.client.get(key.as_str(), None)).await?;
+        let Some(record) = found.kvs().first().filter(|record| record.lease() == 0) else { return Ok(()) };
+        let lease = within(CHANGE, self.client.lease_grant(RECORD_TTL, None)).await?.id();
+        let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, record.mod_revision());
+        let options = PutOptions::new().with_lease(lease);
+        let put = TxnOp::put(key.as_str(), record.value(), Some(options));
+        within(CHANGE, self.client.txn(Txn::new().when([unchanged]).and_then([put]))).await.map(drop)
     }
 }
 
