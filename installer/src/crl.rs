@@ -21,8 +21,8 @@ use crate::files;
 use crate::issued::{REVOKED_KEYS, Revocation, has_ended};
 use crate::log::{Voice, say};
 
-/// The name of the list, in the folder of a member's configuration.
-pub(crate) const NAME: &str = "clients.crl";
+/// The list's name is that of the folder with the member's data, with this behind it.
+pub(crate) const EXTENSION: &str = "crl";
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_secs(5);
 /// An answer of this member.

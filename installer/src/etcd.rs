@@ -39,6 +39,8 @@ pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
     let seats = || Seat::all(&Template::read(&template.template)?);
     let members = seats()?;
     let mut keys = shared(base)?;
+    // A mistake is told before this member joins the others.
+    environment::variables(&keys, base, "")?;
     trust_nodes(&mut keys);
     keys.extend(quota_bytes.map(|bytes| ("quota-backend-bytes".to_owned(), json!(bytes))));
     let place = place(&keys, base, &members, *node_ip, began.is_some())?;
@@ -72,8 +74,10 @@ fn data_of(out: &Path) -> Result<Option<PathBuf>, Failure> {
 fn exec(etcd: &Path, config: &Path) -> Result<(), Failure> {
     let version = Command::new(etcd).arg("--version").output().map_err(Failure::on("run", etcd))?;
     let version = String::from_utf8_lossy(&version.stdout);
-    let variables = environment::variables(&object(config, &files::read(config)?)?, config, &version)?;
-    let crl = config.with_file_name(crl::NAME);
+    let keys = object(config, &files::read(config)?)?;
+    let variables = environment::variables(&keys, config, &version)?;
+    // Beside the data: a member that starts again refuses from its first moment what it refused before.
+    let crl = path(keys.get("data-dir"), config, "data-dir")?.with_extension(crl::EXTENSION);
     crl::write_if_missing(&crl)?;
     let e = Command::new(etcd).envs(variables).env("ETCD_CLIENT_CRL_FILE", crl).exec();
     Err(Failure::on("run", etcd)(e))

@@ -924,10 +924,10 @@ fn each_node_of_etcd_keeps_snapshots_and_can_be_restored() {
     assert_eq!(etcd.spec()["nodeSelector"], json!({OF_ETCD: ""}));
     assert_eq!(etcd.host_paths(false), BTreeSet::from([data, snapshots]));
     let care = &etcd.spec()["containers"][1];
-    assert_eq!(care["args"], json!(["etcd-care", "--keep=7", "--crl=/run/etcd/clients.crl"]));
+    assert_eq!(care["args"], json!(["etcd-care", "--keep=7", "--crl=/var/lib/etcd/data.crl"]));
     let mounts = care["volumeMounts"].as_array().expect("it has mounts");
     let folders: BTreeSet<&str> = mounts.iter().filter_map(|one| one["mountPath"].as_str()).collect();
-    assert_eq!(folders, BTreeSet::from(["/etc/metes", "/etc/etcd/server", "/run/etcd", "/snapshots"]));
+    assert_eq!(folders, BTreeSet::from(["/etc/metes", "/etc/etcd/server", "/snapshots", "/var/lib/etcd"]));
     let restore = Workload::of("etcd-restore", "DaemonSet", "metes-etcd-restore");
     assert_eq!(restore.spec()["nodeSelector"], etcd.spec()["nodeSelector"]);
     assert_eq!(restore.host_paths(true), BTreeSet::from([snapshots]), "a snapshot is only read");

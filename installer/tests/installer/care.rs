@@ -58,7 +58,7 @@ impl<'a> Care<'a> {
         let log = File::create(nodes.path("care-log")).expect("a file can be made");
         let child = verb(nodes, "etcd-care", node)
             .arg(format!("--folder={}", snapshots_of(nodes, node).display()))
-            .arg(format!("--crl=run-{node}/clients.crl"))
+            .arg(format!("--crl=data-{node}.crl"))
             .stdin(Stdio::null())
             .stderr(log)
             .spawn();

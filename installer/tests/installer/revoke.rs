@@ -117,7 +117,7 @@ fn what_has_ended_is_deleted_and_the_list_comes_back() {
         let key = format!("/metes-signer/revoked/{serial}");
         nodes.ask(1, async |client| client.put(key, value, None).await).expect("it is written");
     }
-    let empty = fs::read(nodes.path("run-1/clients.crl")).expect("etcd had one from its beginning");
+    let empty = fs::read(nodes.path("data-1.crl")).expect("etcd had one from its beginning");
     let care = Care::of(&nodes, 1);
     care.says("etcd refuses 2 revoked certificates");
     care.says("etcd refuses 1 revoked certificates");
@@ -125,7 +125,7 @@ fn what_has_ended_is_deleted_and_the_list_comes_back() {
         nodes.has(1, "/metes-signer/revoked/0a").err().ok_or("it is there".to_owned())
     });
     nodes.assert_has(1, "/metes-signer/revoked/0b");
-    assert!(fs::read(nodes.path("run-1/clients.crl")).expect("it is there").len() > empty.len());
+    assert!(fs::read(nodes.path("data-1.crl")).expect("it is there").len() > empty.len());
 }
 
 /// The certificates of nodes are of another authority than those of members.
