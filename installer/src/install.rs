@@ -146,7 +146,7 @@ pub(crate) fn pass(arguments: &InstallArgs, asker: &mut Asker) -> Result<Option<
 fn install_with_identity(wanted: &Wanted, own: &Own, asker: &mut Asker) -> Result<(), Failure> {
     let present = wanted.present(own)?;
     let installed = present.as_ref().map_or(Ok(()), |present| install(wanted, Some(&present.pair)));
-    if present.as_ref().is_some_and(|present| !present.is_due()) {
+    if present.as_ref().is_some_and(|present| !asker.wants_more_than(present)) {
         asker.forget();
         return installed;
     }

@@ -111,7 +111,7 @@ fn install_for_ever(arguments: &InstallArgs) -> ! {
     loop {
         let passed = install::pass(arguments, &mut asker);
         if let Some(metrics) = &metrics {
-            metrics.passed(passed.is_ok());
+            metrics.passed(passed.is_ok() && install::check(arguments).is_ok());
         }
         match passed {
             // Once, and not with each pass.

@@ -27,6 +27,9 @@ const SAID_AFTER: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_secs(1);
 /// The time after which another certificate may find this node's clock set.
 const CLOCK_STAYS: Duration = Duration::from_secs(3600);
+/// The time after a certificate in which no other one is asked for while that is valid: it is due at once where the
+/// clocks of this node and of the signer differ by days.
+const REST: Duration = Duration::from_secs(6 * 3600);
 /// The time after which an unchanged trouble is told again.
 const TOLD_EVERY: Duration = Duration::from_secs(3600);
 
@@ -37,6 +40,8 @@ pub(crate) struct Asker {
     /// A certificate that this node's clock finds not valid, and when it came.
     untimely: Option<(Pair, Instant)>,
     told: Option<(Told, Instant)>,
+    /// When the last certificate came that is in use.
+    signed: Option<Instant>,
 }
 
 /// A request without an answer.
@@ -91,6 +96,12 @@ impl From<Unsigned> for Failure {
 }
 
 impl Asker {
+    /// True if the node needs another certificate than this one now.
+    pub(crate) fn wants_more_than(&self, present: &Present) -> bool {
+        let rests = self.signed.is_some_and(|at| at.elapsed() < REST) && present.is_valid();
+        present.is_due() && !rests
+    }
+
     /// Asks for a certificate, or goes on to wait for it.
     pub(crate) fn ask(&mut self, own: &Own) -> Result<Pair, Unsigned> {
         if let Some((pair, since)) = self.untimely.take()
@@ -109,6 +120,7 @@ impl Asker {
         })?;
         let now = OffsetDateTime::now_utc();
         if identity.is_valid_at(now) {
+            self.signed = Some(Instant::now());
             return Ok(pair);
         }
         self.untimely = Some((pair, since));
