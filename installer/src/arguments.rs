@@ -170,7 +170,7 @@ pub(crate) struct CertificatesArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "renew")]
     pub(crate) out: Option<PathBuf>,
     /// For --out: tls.crt and tls.key of an authority that is there already
-    #[arg(long, value_name = "FOLDER", requires = "out")]
+    #[arg(long, value_name = "FOLDER", requires_all = ["out", "node_ca"])]
     pub(crate) ca: Option<PathBuf>,
     /// For --out: the same of the authority of the nodes' identities
     #[arg(long, value_name = "FOLDER", requires = "out")]
@@ -358,7 +358,7 @@ mod tests {
             "signer --namespace metes-system --authority /x",
             "etcd --node-ip fd00::1 --out x --quota-bytes 1610612736 --etcd /y",
             "etcd-care --node-ip fd00::1 --keep 1 --folder /x",
-            "etcd-care --node-ip 10.0.0.1 --crl /run/etcd/clients.crl",
+            "etcd-care --node-ip 10.0.0.1 --crl /var/lib/etcd/data.crl",
             "etcd-roles --node-ip 10.0.0.1",
             "revoke n1 --node-ip 10.0.0.1",
             "etcd-snapshot --node-ip 10.0.0.1",

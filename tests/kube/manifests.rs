@@ -528,7 +528,13 @@ fn three_members_serve_an_installed_node_and_one_may_go() {
 
     // A renewal, by the same authority: neither side is restarted.
     said(
-        &installation.installer(&["certificates", "--one-key", "--ca=metes-ca", "--out=secrets.json"]),
+        &installation.installer(&[
+            "certificates",
+            "--one-key",
+            "--ca=metes-ca",
+            "--node-ca=metes-node-ca",
+            "--out=secrets.json",
+        ]),
         true,
     );
     unpack_secrets(&installation);

@@ -185,7 +185,8 @@ fn no_core_file_holds_the_authoritys_key() {
     let program = env!("CARGO_BIN_EXE_metes-install");
     let command = format!(
         "ulimit -c unlimited && \
-         exec '{program}' certificates --template template --ca metes-ca --out other --namespace metes-system"
+         exec '{program}' certificates --template template --ca metes-ca --node-ca metes-node-ca --out other \
+         --namespace metes-system"
     );
     let mut child = Command::new("sh").args(["-c", &command]).current_dir(folder).spawn().expect("sh runs");
     // Opened when it reads; it waits for the end of the file.
