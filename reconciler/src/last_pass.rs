@@ -14,7 +14,7 @@ use crate::ended::{Ended, Trouble};
 use crate::error::RunError;
 use crate::holds::HoldState;
 use crate::pass::PassError;
-use crate::report::PassReport;
+use crate::report::{PassReport, of};
 use crate::verdict::{Free, Keep};
 
 /// The most networks with lacking addresses that a record names.
@@ -103,8 +103,4 @@ fn by(report: &PassReport) -> [(&'static str, Figures); 7] {
 
 fn named(figures: impl IntoIterator<Item = (&'static str, usize)>) -> Figures {
     figures.into_iter().map(|(name, count)| (name.to_owned(), count as u64)).collect()
-}
-
-fn of<K: Ord>(counts: &BTreeMap<K, usize>, key: K) -> usize {
-    counts.get(&key).copied().unwrap_or_default()
 }

@@ -67,4 +67,4 @@ mod view;
 pub mod webhook;
 pub mod world;
 
-pub use metes_serve::{exposition, listen};
+pub use metes_serve::{exposition, listen, shared};

@@ -6,6 +6,7 @@ use metes_core::pool::PassRecord;
 
 use crate::ended::{Ended, PassOutcome};
 use crate::exposition::Exposition;
+use crate::report::of;
 use crate::verdict::Free;
 
 /// The figures of a pass, and their meaning. Each is the metric `metes_reconciler_NAME`.
@@ -103,8 +104,4 @@ impl Totals {
         let name = "metes_reconciler_freed_total";
         text.labelled(name, "counter", "Owners freed since the start.", "reason", freed);
     }
-}
-
-fn of<K: Ord>(counts: &BTreeMap<K, usize>, key: K) -> usize {
-    counts.get(&key).copied().unwrap_or_default()
 }

@@ -1,10 +1,8 @@
 //! One pass, with all that it needs, and its report: the work of a CronJob.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -13,9 +11,8 @@ use metes_core::keys::Keys;
 use metes_core::limits;
 use metes_core::pool::ClusterName;
 use metes_engine::session::Session;
-use metes_etcd::certificate::Certificate;
 use metes_etcd::{self, Store};
-use metes_node::files::{self, Trust};
+use metes_node::files::Trust;
 use metes_node::setup;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -95,25 +92,10 @@ fn cluster_name(settings: &Settings) -> Result<ClusterName, String> {
     })
 }
 
-/// The ends of the certificates for etcd: this program's own, and the last one of the authorities. A program that
-/// cannot read them cannot reach etcd, and is told so there.
-fn certificates(settings: &Settings) -> BTreeMap<&'static str, u64> {
-    let Some(files) = &settings.tls else { return BTreeMap::new() };
-    let read = |path: &str| {
-        let pem = files::read_trusted(Path::new(path), limits::INPUT_BYTES, Trust::OwnerWrites);
-        Certificate::all_in(&pem.unwrap_or_default())
-    };
-    // Of a chain the first one is its own.
-    let own = files.client.as_ref().and_then(|client| read(&client.cert_file).into_iter().next());
-    let own = own.map(|certificate| ("client", certificate.not_after));
-    let authority = read(&files.ca_file).into_iter().map(|certificate| certificate.not_after).max();
-    own.into_iter().chain(authority.map(|not_after| ("ca", not_after))).collect()
-}
-
 pub(crate) async fn pass(place: &Place, cli: &Cli) -> Ended {
     let began = Instant::now();
     let mut report = PassReport::new(place.cluster.as_str(), cli.common.dry_run);
-    report.certificates = certificates(&place.settings);
+    report.certificates = place.settings.tls.as_ref().map(setup::certificate_ends).unwrap_or_default();
     let report = RefCell::new(report);
     let kv = place.etcd().map_err(Trouble::Setup);
     let trouble = match &kv {

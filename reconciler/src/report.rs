@@ -330,3 +330,8 @@ impl fmt::Display for FreedOwner {
         }
     }
 }
+
+/// The count of this key; 0 if there is none.
+pub(crate) fn of<K: Ord>(counts: &BTreeMap<K, usize>, key: K) -> usize {
+    counts.get(&key).copied().unwrap_or_default()
+}

@@ -3,10 +3,8 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::StatusCode;
 use metes_core::limits;
 use metes_engine::kv::{Kv, Watch};
 use metes_engine::random::random;
@@ -16,13 +14,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cli::Cli;
 use crate::ended::{Ended, PassOutcome, Trouble};
-use crate::exposition::{self, Exposition};
+use crate::exposition::Exposition;
 use crate::lead::{Candidate, Leadership};
-use crate::listen::{self, Listen, Page, Pages, bad, good};
+use crate::listen::{self, Listen, Page, bad, good};
 use crate::metrics::Totals;
 use crate::once::{self, Place};
 use crate::pass::PassError;
 use crate::report::PassScan;
+use crate::shared::{Shared, Shown};
 use crate::signals::Signals;
 
 /// A claim of the lead lasts for this many times --every. It is renewed at least once in each of them.
@@ -52,7 +51,7 @@ pub async fn run(cli: &Cli, listen: &Listen) -> Result<(), String> {
     let signals = Signals::new().map_err(|e| e.to_string())?;
     let every = cli.serve.every;
     let patience = (every * PATIENCE_EVERIES).saturating_add(cli.common.timeout);
-    let loops = Loop { cli, name: own_name(), told: Told(Arc::new(Mutex::new(ServeState::new(patience)))) };
+    let loops = Loop { cli, name: own_name(), told: Shared::new(ServeState::new(patience)) };
     let listener = listen::bind(listen).await.map_err(|e| format!("cannot listen: {e}"))?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, %cluster, name = loops.name, "serving");
@@ -76,7 +75,7 @@ struct Loop<'a> {
     cli: &'a Cli,
     /// Its name as a candidate.
     name: String,
-    told: Told,
+    told: Shared<ServeState>,
 }
 
 /// The result of a look at the lead.
@@ -315,7 +314,9 @@ impl ServeState {
             self.trouble = why.to_string();
         }
     }
+}
 
+impl Shown for ServeState {
     /// Good while passes go well.
     fn readiness(&self) -> Page {
         match self.good.elapsed() {
@@ -347,34 +348,13 @@ impl ServeState {
     fn metrics(&self) -> Page {
         let mut text = Exposition::default();
         self.totals.expose(&mut text);
-        Page { status: StatusCode::OK, kind: exposition::CONTENT_TYPE, body: text.into_text() }
+        Page::metrics(text.into_text())
     }
 }
 
 /// Cuts off parts of a second, for people.
 pub(crate) fn whole(time: Duration) -> humantime::FormattedDuration {
     humantime::format_duration(Duration::from_secs(time.as_secs()))
-}
-
-/// The state that the server and the passes share.
-#[derive(Clone)]
-struct Told(Arc<Mutex<ServeState>>);
-
-impl Told {
-    fn state(&self) -> MutexGuard<'_, ServeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pages for Told {
-    fn page(&self, path: &str) -> Option<Page> {
-        match path {
-            "/metrics" => Some(self.state().metrics()),
-            "/healthz" => Some(self.state().health()),
-            "/readyz" => Some(self.state().readiness()),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

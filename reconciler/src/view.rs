@@ -2,10 +2,8 @@
 //! only reads, and does not ask Kubernetes.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::StatusCode;
 use metes_audit::audit_bits;
 use metes_core::keys::Key;
 use metes_core::pool::{ClusterName, MemberRecord, Owner, OwnerRecord, PassRecord, Record};
@@ -18,12 +16,13 @@ use tokio::time::{Instant, sleep};
 use crate::cli::{Cli, ViewArgs};
 use crate::context;
 use crate::error::RunError;
-use crate::exposition::{self, Exposition};
-use crate::listen::{self, Page, Pages};
+use crate::exposition::Exposition;
+use crate::listen::{self, Page};
 use crate::metrics;
 use crate::once::Place;
 use crate::range_metrics::RangeRows;
 use crate::serve::whole;
+use crate::shared::{Shared, Shown};
 use crate::signals::Signals;
 
 /// The longest time for one read of etcd.
@@ -42,7 +41,7 @@ pub(crate) async fn run(cli: &Cli, args: &ViewArgs) -> Result<(), String> {
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, %cluster, "serving");
     }
-    let shown = Shown(Arc::new(Mutex::new(ViewState::new())));
+    let shown = Shared::new(ViewState::new());
     let reads = async {
         loop {
             let read = read(cli).await;
@@ -158,7 +157,9 @@ impl ViewState {
             }
         }
     }
+}
 
+impl Shown for ViewState {
     fn metrics(&self) -> Page {
         let mut text = Exposition(self.figures.clone());
         text.gauge(
@@ -170,7 +171,7 @@ impl ViewState {
             let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
             text.gauge("metes_viewer_last_read_timestamp_seconds", "When the last good read ended.", at);
         }
-        Page { status: StatusCode::OK, kind: exposition::CONTENT_TYPE, body: text.into_text() }
+        Page::metrics(text.into_text())
     }
 
     /// Good from the first good read, and while reads are good.
@@ -188,26 +189,6 @@ impl ViewState {
         match self.turned.elapsed() {
             ago if ago > PATIENCE => listen::bad(&format!("no read has ended for {}", whole(ago))),
             _ => listen::good(),
-        }
-    }
-}
-
-#[derive(Clone)]
-struct Shown(Arc<Mutex<ViewState>>);
-
-impl Shown {
-    fn state(&self) -> MutexGuard<'_, ViewState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Pages for Shown {
-    fn page(&self, path: &str) -> Option<Page> {
-        match path {
-            "/metrics" => Some(self.state().metrics()),
-            "/healthz" => Some(self.state().health()),
-            "/readyz" => Some(self.state().readiness()),
-            _ => None,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Reads the files of a node that a run needs: the host file, certificates, keys and passwords. Also sets up the log.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Mutex;
@@ -22,6 +23,7 @@ use metes_config::settings::ALLOW_NAD_ETCD;
 use metes_config::{HostFile, Settings};
 use metes_core::limits;
 use metes_engine::obstacle::Obstacle;
+use metes_etcd::certificate::Certificate;
 use metes_etcd::client::{Access, Tls};
 
 /// Where the host file is when METES_CONF does not say otherwise.
@@ -272,4 +274,19 @@ pub fn stdin_error(e: &std::io::Error) -> Error {
             .with_details("the caller must close stdin after the network configuration"),
         _ => error(Code::Io, &plain(e)),
     }
+}
+
+/// When the certificates for etcd end, in seconds since 1970 in UTC: the client's own, and the last one of the
+/// authorities. What cannot be read is left out: a program that cannot read it cannot reach etcd, and is told so there.
+#[must_use]
+pub fn certificate_ends(files: &TlsFiles) -> BTreeMap<&'static str, u64> {
+    let read = |path: &str| {
+        let pem = files::read_trusted(Path::new(path), limits::INPUT_BYTES, Trust::OwnerWrites);
+        Certificate::all_in(&pem.unwrap_or_default())
+    };
+    // Of a chain the first one is its own.
+    let own = files.client.as_ref().and_then(|client| read(&client.cert_file).into_iter().next());
+    let own = own.map(|certificate| ("client", certificate.not_after));
+    let authority = read(&files.ca_file).into_iter().map(|certificate| certificate.not_after).max();
+    own.into_iter().chain(authority.map(|not_after| ("ca", not_after))).collect()
 }

@@ -2,3 +2,4 @@
 
 pub mod exposition;
 pub mod listen;
+pub mod shared;

@@ -1,21 +1,16 @@
 //! What the files of the node say: its host file, its state, its certificates, and its plugin.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use metes_config::Settings;
-use metes_config::etcd::TlsFiles;
-use metes_etcd::certificate::Certificate;
-use metes_node::files::{Trust, read_trusted};
 use metes_node::setup;
 use metes_node::state::{NodeState, state_folder};
 use metes_serve::exposition::Exposition;
 
 use crate::trial;
-
-/// The most that a file of certificates may hold, in bytes.
-const CERTIFICATES_BYTES: u64 = 1 << 20;
 
 /// What is read anew for each answer.
 #[derive(Default)]
@@ -24,7 +19,7 @@ pub(super) struct NodeFacts {
     pub(super) state_folder: Option<PathBuf>,
     spooled: Option<usize>,
     /// Whose certificates they are, and when they end, in seconds since 1970 in UTC.
-    certificates: Vec<(&'static str, u64)>,
+    certificates: BTreeMap<&'static str, u64>,
 }
 
 impl NodeFacts {
@@ -38,7 +33,7 @@ impl NodeFacts {
         Self {
             state_folder: Some(state_folder(&settings)),
             spooled: spooled(&settings),
-            certificates: settings.tls.as_ref().map(ends).unwrap_or_default(),
+            certificates: settings.tls.as_ref().map(setup::certificate_ends).unwrap_or_default(),
         }
     }
 
@@ -51,7 +46,7 @@ impl NodeFacts {
             "gauge",
             "When the certificates of the installed host file end: the node's own, and the last one of its authority.",
             "certificate",
-            self.certificates.iter().copied(),
+            &self.certificates,
         );
     }
 }
@@ -61,19 +56,6 @@ fn spooled(settings: &Settings) -> Option<usize> {
     let (state, is_known) = NodeState::by_its_mark(settings)?;
     let survey = state.spool().survey().ok()?;
     Some(if is_known { survey.own } else { survey.own + survey.others })
-}
-
-fn ends(files: &TlsFiles) -> Vec<(&'static str, u64)> {
-    let all = |path: &str| {
-        let pem = read_trusted(Path::new(path), CERTIFICATES_BYTES, Trust::OwnerWrites);
-        pem.map(|pem| Certificate::all_in(&pem)).unwrap_or_default()
-    };
-    // Behind the client's own certificate are those between it and its authority.
-    let client =
-        files.client.as_ref().and_then(|client| all(&client.cert_file).first().map(|own| own.not_after));
-    let authority = all(&files.ca_file).iter().map(|one| one.not_after).max();
-    let both = [("client", client), ("ca", authority)];
-    both.into_iter().filter_map(|(name, end)| Some((name, end?))).collect()
 }
 
 /// The plugin on the node, which says its version itself.

@@ -8,11 +8,11 @@ mod facts;
 mod server;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metes_node::runs_reader::{NewRuns, RunsReader};
 use metes_serve::exposition::Exposition;
 use metes_serve::listen::{Page, Pages};
+use metes_serve::shared::Shared;
 
 use crate::arguments::InstallArgs;
 use crate::install::{HOST_FILE, PLUGIN};
@@ -22,7 +22,7 @@ use facts::{InstalledPlugin, NodeFacts};
 
 /// What is known of this node between two questions.
 #[derive(Clone)]
-pub(crate) struct NodeMetrics(Arc<Mutex<KnownNode>>);
+pub(crate) struct NodeMetrics(Shared<KnownNode>);
 
 struct KnownNode {
     host_file: PathBuf,
@@ -48,7 +48,7 @@ pub(crate) fn serve(arguments: &InstallArgs) -> Option<NodeMetrics> {
         told: Notice::default(),
     };
     known.look();
-    let metrics = NodeMetrics(Arc::new(Mutex::new(known)));
+    let metrics = NodeMetrics(Shared::new(known));
     server::start(listen, &arguments.template.template, &arguments.node, metrics.clone());
     Some(metrics)
 }
@@ -56,17 +56,13 @@ pub(crate) fn serve(arguments: &InstallArgs) -> Option<NodeMetrics> {
 impl NodeMetrics {
     /// Notes the end of a pass of the installation.
     pub(crate) fn passed(&self, is_installed: bool) {
-        let mut plugin = self.known().plugin.clone();
+        let mut plugin = self.0.state().plugin.clone();
         // Nobody waits for a plugin that does not answer.
         plugin.ask();
-        let mut known = self.known();
+        let mut known = self.0.state();
         (known.is_installed, known.plugin) = (is_installed, plugin);
         // If Prometheus does not ask, nobody else keeps the file short.
         known.look();
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownNode> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -74,7 +70,7 @@ impl Pages for NodeMetrics {
     const PATHS: &'static str = "there is /metrics";
 
     fn page(&self, path: &str) -> Option<Page> {
-        (path == "/metrics").then(|| Page::metrics(self.known().text()))
+        (path == "/metrics").then(|| Page::metrics(self.0.state().text()))
     }
 }
 
