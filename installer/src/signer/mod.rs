@@ -393,7 +393,7 @@ impl Signer {
 fn revoked(node: &str) -> Stop {
     Stop::Refused(format!(
         "node {node} was revoked; it gets no certificate again under this name: give the machine another name, or \
-         see docs/security.md"
+         see \"Identities of nodes\" in docs/install.md"
     ))
 }
 
