@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use etcd_client::{Certificate, Error, Identity, TlsOptions};
+use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
 use tokio::time::timeout;
 
 use crate::failure::{Failure, innermost};
@@ -23,6 +23,20 @@ pub(crate) fn tls(files: &TlsFiles) -> Result<TlsOptions, Failure> {
     let ca = Certificate::from_pem(read(&files.ca)?);
     let identity = Identity::from_pem(read(&files.certificate)?, read(&files.key)?);
     Ok(TlsOptions::new().ca_certificate(ca).identity(identity))
+}
+
+/// A connection to the member of this URL. Its certificate must have the name that metes.conf pins, if it pins one.
+pub(crate) async fn connect(
+    url: &str,
+    server_name: Option<&str>,
+    mut tls: TlsOptions,
+    limit: Duration,
+) -> Result<Client, String> {
+    if let Some(name) = server_name {
+        tls = tls.domain_name(name);
+    }
+    let options = ConnectOptions::new().with_tls(tls).with_connect_timeout(limit);
+    within(limit, Client::connect([url], Some(options))).await
 }
 
 /// The answer, or why there is none, in etcd's words.

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 /// The time after which an unchanged state is said again.
 const SAID_EVERY: Duration = Duration::from_secs(10);
+/// The characters that are told of a text of others.
+const TOLD_CHARACTERS: usize = 400;
 
 pub(crate) fn tell(lines: &[String]) {
     lines.iter().for_each(|line| say(line));
@@ -13,6 +15,11 @@ pub(crate) fn tell(lines: &[String]) {
 pub(crate) fn say(line: &str) {
     // If stderr is closed, nobody reads it.
     let _ = writeln!(io::stderr().lock(), "metes-install: {line}");
+}
+
+/// Text of others in one line of a log, cut off where it is long.
+pub(crate) fn one_line(text: &str) -> String {
+    text.chars().take(TOLD_CHARACTERS).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Says a state when it begins, and not again while it lasts.

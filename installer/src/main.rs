@@ -14,6 +14,7 @@ mod files;
 mod identity;
 mod install;
 mod issued;
+mod issuing;
 mod kubernetes;
 mod log;
 mod member;

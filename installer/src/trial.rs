@@ -17,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::log::one_line;
 
 /// The time for one run: far above STATUS's deadline of 1 s.
 const RUN_MAX: Duration = Duration::from_secs(10);
@@ -24,9 +25,8 @@ const RUN_MAX: Duration = Duration::from_secs(10);
 const PIPE_MAX: Duration = Duration::from_secs(1);
 /// The pause between two looks whether a run has ended.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The bytes that are read of what a run prints, and the characters of it that are told.
+/// The bytes that are read of what a run prints.
 const PRINTED_BYTES: u64 = 64 << 10;
-const TOLD_CHARACTERS: usize = 400;
 
 /// Where the plugins run.
 pub(crate) struct Trial<'a> {
@@ -202,5 +202,5 @@ fn told(printed: &[u8]) -> String {
     if text.is_empty() {
         return "it prints nothing".to_owned();
     }
-    text.chars().take(TOLD_CHARACTERS).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    one_line(&text)
 }

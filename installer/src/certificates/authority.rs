@@ -4,19 +4,15 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::Secret;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use time::{Duration, OffsetDateTime};
 
 use crate::arguments::AUTHORITY_DAYS;
 use crate::failure::Failure;
-use crate::files;
+use crate::issuing::{leaf_params, pair_in, params};
 use crate::kubernetes::{file, tls_secret};
 use crate::log::say;
-
-/// A certificate is valid from this long before now, because the clocks of nodes differ.
-const EARLIER: Duration = Duration::hours(1);
 
 /// One of the authorities of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +78,8 @@ impl Authority {
     }
 
     pub(super) fn in_folder(kind: Kind, folder: &Path) -> Result<Self, Failure> {
-        let text = |name: &str| {
-            let bytes = files::read(&folder.join(name))?;
-            String::from_utf8(bytes).map_err(|_| Failure::new(format!("{} holds no PEM", folder.display())))
-        };
-        Self::new(kind, text("tls.crt")?, text("tls.key")?)
+        let [certificate, key] = pair_in(folder)?;
+        Self::new(kind, certificate, key)
     }
 
     /// The subject and the key are the authority's, whichever run made its certificate.
@@ -104,10 +97,8 @@ impl Authority {
     pub(super) fn certify(&self, subject: &Subject<'_>) -> Result<Certified, Failure> {
         let made = || {
             let key = KeyPair::generate()?;
-            let mut params = params(subject.common_name, subject.names, subject.days)?;
-            params.extended_key_usages = subject.usages.to_vec();
-            params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-            params.use_authority_key_identifier_extension = true;
+            let Subject { common_name, names, usages, days } = subject;
+            let params = leaf_params(common_name, names, usages, Duration::days(*days))?;
             let certificate = params.signed_by(&key, &self.issuer)?.pem();
             Ok(Certified { certificate, key: key.serialize_pem(), not_after: params.not_after })
         };
@@ -120,18 +111,8 @@ fn said(error: rcgen::Error) -> Failure {
 }
 
 fn ca_params(kind: Kind) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = params(kind.common_name, &[], AUTHORITY_DAYS)?;
+    let mut params = params(kind.common_name, &[], Duration::days(AUTHORITY_DAYS))?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    Ok(params)
-}
-
-fn params(common_name: &str, names: &[String], days: i64) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, common_name);
-    let now = OffsetDateTime::now_utc();
-    params.not_before = now - EARLIER;
-    params.not_after = now + Duration::days(days);
     Ok(params)
 }

@@ -8,12 +8,11 @@ use kube::api::ObjectMeta;
 use rcgen::{CertificateParams, DnType, KeyPair};
 
 use crate::failure::Failure;
+use crate::log::one_line;
 
 /// What the names of requests begin with.
 const NAMES_BEGIN: &str = "metes-node-";
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
-/// The characters of a refusal that are told.
-const WHY_CHARACTERS: usize = 400;
 /// Fourteen days.
 const LIFE_SECONDS: i32 = 14 * 86_400;
 
@@ -75,9 +74,7 @@ pub(super) fn answer(request: &CertificateSigningRequest) -> Answered {
     let refused = refused.into_iter().find(|one| matches!(&*one.type_, "Denied" | "Failed"));
     if let Some(refused) = refused {
         let why = refused.message.as_deref().or(refused.reason.as_deref()).unwrap_or("without a reason");
-        let why: String =
-            why.chars().take(WHY_CHARACTERS).map(|c| if c.is_control() { ' ' } else { c }).collect();
-        return Answered::Refused(format!("{}: {why}", refused.type_));
+        return Answered::Refused(format!("{}: {}", refused.type_, one_line(why)));
     }
     match &status.certificate {
         Some(certificate) if !certificate.0.is_empty() => Answered::Signed(certificate.0.clone()),

@@ -3,24 +3,22 @@
 use std::path::Path;
 
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SerialNumber, SignatureAlgorithm,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData, SerialNumber,
+    SignatureAlgorithm,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject;
-use time::{Duration, OffsetDateTime};
+use time::Duration;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::oid_registry::{OID_EC_P256, OID_KEY_TYPE_EC_PUBLIC_KEY};
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
 use crate::failure::Failure;
-use crate::files;
 use crate::issued::LeafId;
+use crate::issuing::{leaf_params, pair_in};
 
-/// A certificate is valid from this long before now, because the clocks of nodes differ.
-const EARLIER: Duration = Duration::hours(1);
 /// The longest time for which it is valid.
 const VALID: Duration = Duration::days(14);
 const SERIAL_BYTES: usize = 16;
@@ -87,12 +85,8 @@ pub(super) struct NodeAuthority {
 impl NodeAuthority {
     /// Of `tls.crt` and `tls.key` in a folder.
     pub(super) fn read(folder: &Path) -> Result<Self, Failure> {
-        let text = |name: &str| {
-            let path = folder.join(name);
-            let text = String::from_utf8(files::read(&path)?);
-            text.map_err(|_| Failure::new(format!("{} is no PEM", path.display())))
-        };
-        Self::of(&text("tls.crt")?, &text("tls.key")?)
+        let [certificate, key] = pair_in(folder)?;
+        Self::of(&certificate, &key)
             .map_err(|e| Failure::new(format!("the authority of nodes in {}: {e}", folder.display())))
     }
 
@@ -117,21 +111,14 @@ impl NodeAuthority {
     /// A certificate for this user and key. It is valid for the seconds that are asked for, or less.
     pub(super) fn sign(&self, user: &str, key: &PublicKey, seconds: Option<i32>) -> Result<Leaf, String> {
         let serial = random_serial()?;
-        let now = OffsetDateTime::now_utc();
         let asked = seconds.map_or(VALID, |seconds| Duration::seconds(seconds.into()));
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, user);
+        let usages = [ExtendedKeyUsagePurpose::ClientAuth];
+        let cannot = |e| format!("cannot make a certificate: {e}");
+        let mut params = leaf_params(user, &[], &usages, asked.min(VALID)).map_err(cannot)?;
         params.serial_number = Some(SerialNumber::from_slice(&serial));
-        params.not_before = now - EARLIER;
-        params.not_after = now + asked.min(VALID);
         params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        params.use_authority_key_identifier_extension = true;
         let not_after = params.not_after.unix_timestamp();
-        let signed =
-            params.signed_by(key, &self.issuer).map_err(|e| format!("cannot make a certificate: {e}"))?;
+        let signed = params.signed_by(key, &self.issuer).map_err(cannot)?;
         let serial = serial.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Leaf { pem: signed.pem(), id: LeafId { serial, not_after } })
     }
@@ -161,7 +148,10 @@ fn random_serial() -> Result<[u8; SERIAL_BYTES], String> {
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{BasicConstraints, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
+    use rcgen::{
+        BasicConstraints, CertificateParams, DistinguishedName, DnType, KeyUsagePurpose,
+        PKCS_ECDSA_P384_SHA384, PKCS_ED25519,
+    };
     use x509_parser::certificate::X509Certificate;
 
     use super::*;
@@ -212,7 +202,7 @@ mod tests {
         assert_eq!(valid.not_after.timestamp(), leaf.id.not_after);
         assert_eq!(
             valid.not_after.timestamp() - valid.not_before.timestamp(),
-            (VALID + EARLIER).whole_seconds()
+            (VALID + crate::issuing::EARLIER).whole_seconds()
         );
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use etcd_client::{Certificate, Identity, TlsOptions};
 
 use super::certificate::NodeAuthority;
 use crate::client::{self, within};
@@ -40,11 +40,7 @@ pub(super) async fn expect(template: &Template, authority: &NodeAuthority) -> Re
 }
 
 /// Asks for what every client may know.
-async fn ask(template: &Template, url: &str, mut tls: TlsOptions) -> Result<(), String> {
-    if let Some(name) = template.server_name() {
-        tls = tls.domain_name(name);
-    }
-    let options = ConnectOptions::new().with_tls(tls).with_connect_timeout(ANSWER);
-    let mut client = within(ANSWER, Client::connect([url], Some(options))).await?;
+async fn ask(template: &Template, url: &str, tls: TlsOptions) -> Result<(), String> {
+    let mut client = client::connect(url, template.server_name(), tls, ANSWER).await?;
     within(ANSWER, client.member_list()).await.map(drop)
 }

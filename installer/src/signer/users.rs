@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, ConnectOptions, PutOptions, Txn, TxnOp, UserAddOptions};
+use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp, UserAddOptions};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::client::{self, within};
@@ -59,12 +59,8 @@ impl Users {
 
     async fn connect_to(template: &Template, url: &str) -> Result<Self, String> {
         let files = template.tls().map_err(|e| e.to_string())?;
-        let mut tls = client::tls(&files).map_err(|e| e.to_string())?;
-        if let Some(name) = template.server_name() {
-            tls = tls.domain_name(name);
-        }
-        let options = ConnectOptions::new().with_tls(tls).with_connect_timeout(CONNECT);
-        let mut client = within(CONNECT, Client::connect([url], Some(options))).await?;
+        let tls = client::tls(&files).map_err(|e| e.to_string())?;
+        let mut client = client::connect(url, template.server_name(), tls, CONNECT).await?;
         // A member that is cut off from the others would answer nothing after this either.
         within(CONNECT, client.get(issued_key(""), None)).await?;
         Ok(Self { client })
