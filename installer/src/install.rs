@@ -129,36 +129,45 @@ fn node_name(name: &str) -> Result<String, Failure> {
     Err(Failure::new(format!("the node's name {name:?} has characters that metes does not take")))
 }
 
-/// Brings the node into its target state, and tells each change. Returns the reason why the plugin may be in the wrong
-/// folder.
-pub(crate) fn pass(arguments: &InstallArgs, asker: &mut Asker) -> Result<Option<String>, Failure> {
+/// What a pass leaves to be told.
+pub(crate) struct Passed {
+    /// Why the plugin may be in the wrong folder.
+    pub(crate) doubt: Option<String>,
+    /// True if the node is in its target state. Without, it has no certificate of its own that is valid.
+    pub(crate) is_complete: bool,
+}
+
+/// Brings the node into its target state, as far as that is possible now, and tells each change.
+pub(crate) fn pass(arguments: &InstallArgs, asker: &mut Asker) -> Result<Passed, Failure> {
     let wanted = Wanted::read(arguments)?;
     let doubt = runtime::judge(arguments)?;
     fs::create_dir_all(&wanted.host_dir).map_err(Failure::on("make", &wanted.host_dir))?;
-    match &wanted.own {
+    let is_complete = match &wanted.own {
         Some(own) => install_with_identity(&wanted, own, asker)?,
-        None => install(&wanted, None)?,
-    }
-    Ok(doubt)
+        None => install(&wanted, None).map(|()| true)?,
+    };
+    Ok(Passed { doubt, is_complete })
 }
 
-/// What is there first: a signer may be away for days, and an image's plugin may be refused.
-fn install_with_identity(wanted: &Wanted, own: &Own, asker: &mut Asker) -> Result<(), Failure> {
+/// What is there first: a signer may be away for days, and an image's plugin may be refused. True if the node has a
+/// valid certificate of its own.
+fn install_with_identity(wanted: &Wanted, own: &Own, asker: &mut Asker) -> Result<bool, Failure> {
     let present = wanted.present(own)?;
     let installed = present.as_ref().map_or(Ok(()), |present| install(wanted, Some(&present.pair)));
+    let is_valid = present.as_ref().is_some_and(Present::is_valid);
     if present.as_ref().is_some_and(|present| !asker.wants_more_than(present)) {
         asker.forget();
-        return installed;
+        return installed.map(|()| is_valid);
     }
     match (asker.ask(own), present) {
         (Ok(pair), _) => {
             asker.forget();
-            install(wanted, Some(&pair))
+            install(wanted, Some(&pair)).map(|()| true)
         }
         (Err(unsigned), None) => Err(unsigned.into()),
         (Err(unsigned), Some(present)) => {
             asker.tell(present.identity, &unsigned);
-            installed
+            installed.map(|()| is_valid)
         }
     }
 }

@@ -39,6 +39,7 @@ use std::time::Duration;
 use arguments::{Arguments, InstallArgs, SnapshotsArgs, UninstallArgs, Verb};
 use clap::Parser;
 use failure::Failure;
+use install::Passed;
 use log::{say, tell};
 use request::Asker;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
@@ -100,7 +101,7 @@ fn list_snapshots(arguments: &SnapshotsArgs) -> Result<(), Failure> {
 }
 
 fn install_once(arguments: &InstallArgs) -> Result<(), Failure> {
-    tell(install::pass(arguments, &mut Asker::default())?.as_slice());
+    tell(install::pass(arguments, &mut Asker::default())?.doubt.as_slice());
     Ok(())
 }
 
@@ -112,12 +113,12 @@ fn install_for_ever(arguments: &InstallArgs) -> ! {
     loop {
         let passed = install::pass(arguments, &mut asker);
         if let Some(metrics) = &metrics {
-            metrics.passed(passed.is_ok() && install::check(arguments).is_ok());
+            metrics.passed(passed.as_ref().is_ok_and(|passed| passed.is_complete));
         }
         match passed {
             // Once, and not with each pass.
-            Ok(doubt) if doubt == told => {}
-            Ok(doubt) => {
+            Ok(Passed { doubt, .. }) if doubt == told => {}
+            Ok(Passed { doubt, .. }) => {
                 tell(doubt.as_slice());
                 told = doubt;
             }
