@@ -42,6 +42,14 @@ impl Server {
         Self { etcd: Etcd::start_mtls() }
     }
 
+    /// A cluster of its own, for which the documented users and roles are there.
+    fn with_a_cluster() -> (Self, Cluster) {
+        let server = Self::start();
+        let cluster = Cluster::on(&server.etcd);
+        server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+        (server, cluster)
+    }
+
     fn tls(&self) -> &Tls {
         self.etcd.tls().expect("it has TLS")
     }
@@ -164,10 +172,9 @@ fn gc(node: &Node, valid: &Value) -> Run {
 
 #[test]
 fn every_verb_works_with_the_documented_role() {
-    let server = Server::start();
-    let world = World::of(Cluster::on(&server.etcd), KubeApi::shared());
+    let (server, cluster) = Server::with_a_cluster();
+    let world = World::of(cluster, KubeApi::shared());
     let cluster = &world.cluster;
-    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
     let node = cluster.node_with("a", json!({"gc_grace_s": 0}));
     let operator = cluster.node_with("operator", server.user("metes-admin"));
     let host_file = cluster.node_with("passes", server.user("metes-reconciler")).host_file();
@@ -225,9 +232,7 @@ fn every_verb_works_with_the_documented_role() {
 
 #[test]
 fn a_node_uses_pools_and_cannot_change_them() {
-    let server = Server::start();
-    let cluster = Cluster::on(&server.etcd);
-    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let (server, cluster) = Server::with_a_cluster();
     let node = cluster.node("a");
     let operator = cluster.node_with("operator", server.user("metes-admin"));
     let folder = cluster.folder();
@@ -274,9 +279,7 @@ fn a_node_uses_pools_and_cannot_change_them() {
 /// With other tools, by whoever has the key of a node.
 #[test]
 fn a_nodes_key_is_refused_what_nodes_do_not_write() {
-    let server = Server::start();
-    let cluster = Cluster::on(&server.etcd);
-    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let (server, cluster) = Server::with_a_cluster();
     let stolen = server.client("metes-node");
     let own = |key: &str| cluster.store().key(key);
     let hex = "00000000000000000000ffff0a460009";
@@ -344,9 +347,7 @@ fn a_nodes_key_is_refused_what_nodes_do_not_write() {
 /// docs/security.md says it, so that nobody relies on more.
 #[test]
 fn a_nodes_key_can_do_what_is_documented() {
-    let server = Server::start();
-    let cluster = Cluster::on(&server.etcd);
-    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let (server, cluster) = Server::with_a_cluster();
     let other = cluster.node("other");
     let address = other.add("c1").config(&config()).run().address();
     let stolen = server.client("metes-node");
@@ -410,9 +411,7 @@ fn an_import_is_begun_and_given_up(reconciler: impl Fn() -> Reconciler) {
 /// The permissions that the lease of a run needs: more than to put and delete keys.
 #[test]
 fn leases_are_for_every_user_and_end_only_with_the_right_to_their_keys() {
-    let server = Server::start();
-    let cluster = Cluster::on(&server.etcd);
-    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let (server, cluster) = Server::with_a_cluster();
     let own = cluster.store().key("v1/fence/a");
     let lease = cluster.store().run(async |client| {
         let lease = client.lease_grant(60, None).await?.id();
@@ -569,9 +568,7 @@ fn another_tenants_prefix_is_closed() {
 fn a_user_for_each_node() {
     const DOCUMENTED: &str = "metes-node-worker-1";
     const ANOTHER: &str = "metes-node-worker-2";
-    let server = Server::start();
-    let cluster = Cluster::on(&server.etcd);
-    server.set_up(&[("/metes/", cluster.prefix()), ("/metes-east/", "/elsewhere/")]);
+    let (server, cluster) = Server::with_a_cluster();
     // The first one is the document's own.
     for words in documented_commands().iter().filter(|words| words.iter().any(|word| word == DOCUMENTED)) {
         let another = words.iter().map(|word| word.replace(DOCUMENTED, ANOTHER)).collect::<Vec<_>>();
