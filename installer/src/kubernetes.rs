@@ -67,11 +67,18 @@ pub(crate) fn text<'a>(map: &'a ConfigMap, name: &str) -> Option<&'a str> {
     map.data.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Why an object could not be read.
-pub(crate) struct Unread {
+/// Why the API server does not do what was asked.
+pub(crate) struct NotDone {
     /// It stays so until somebody gives this account the right.
     pub(crate) is_forbidden: bool,
     pub(crate) why: Failure,
+}
+
+impl NotDone {
+    fn new(verb: &str, object: &str, error: &Error) -> Self {
+        let is_forbidden = matches!(error, Error::Api(status) if status.code == FORBIDDEN);
+        Self { is_forbidden, why: failed(verb, object, error) }
+    }
 }
 
 /// The API server.
@@ -124,18 +131,15 @@ impl Kubernetes {
     pub(crate) async fn request(
         &self,
         request: &CertificateSigningRequest,
-    ) -> Result<CertificateSigningRequest, Failure> {
+    ) -> Result<CertificateSigningRequest, NotDone> {
         let created = Api::all(self.client.clone()).create(&PostParams::default(), request).await;
-        created.map_err(|e| failed("create", "a CertificateSigningRequest", &e))
+        created.map_err(|e| NotDone::new("create", "a CertificateSigningRequest", &e))
     }
 
     /// The request of this name; none if it is gone.
-    pub(crate) async fn requested(&self, name: &str) -> Result<Option<CertificateSigningRequest>, Unread> {
+    pub(crate) async fn requested(&self, name: &str) -> Result<Option<CertificateSigningRequest>, NotDone> {
         let found = Api::all(self.client.clone()).get_opt(name).await;
-        found.map_err(|e| Unread {
-            is_forbidden: matches!(&e, Error::Api(status) if status.code == FORBIDDEN),
-            why: failed("read", &format!("the CertificateSigningRequest {name}"), &e),
-        })
+        found.map_err(|e| NotDone::new("read", &format!("the CertificateSigningRequest {name}"), &e))
     }
 }
 

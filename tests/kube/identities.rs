@@ -10,7 +10,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use support::{KubeApi, Run, Running, Tls, metes_install, wait_for};
+use support::{ApiProxy, KubeApi, Rule, Run, Running, Tls, metes_install, wait_for};
 use tempfile::TempDir;
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -401,6 +401,19 @@ fn a_certificate_of_an_authority_that_was_replaced_is_replaced() {
     let certificate = lab.sign(&lab.wait_for_request(), &other, ADDED);
     assert!(running.wait().succeeded());
     assert_eq!(lab.certificate(), certificate);
+    assert!(lab.is_ready());
+}
+
+/// A node that starts with its cluster asks as soon as it can: its first pods wait for that.
+#[test]
+fn an_api_that_fails_at_first_is_asked_again_at_once() {
+    let lab = Lab::new();
+    let proxy = ApiProxy::before(lab.api);
+    proxy.rule(Rule::of("POST", REQUESTS).nth(1).hang_up());
+    let running = lab.installer("--once").env("KUBECONFIG", proxy.kubeconfig(lab.folder.path())).spawn();
+    lab.sign(&lab.wait_for_request(), &lab.authority, ADDED);
+    let outcome = running.wait();
+    assert!(outcome.succeeded() && proxy.asked_for("POST", REQUESTS).len() == 2, "{outcome}");
     assert!(lab.is_ready());
 }
 

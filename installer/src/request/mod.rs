@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
 use crate::failure::Failure;
-use crate::kubernetes::{Kubernetes, Unread};
+use crate::kubernetes::{Kubernetes, NotDone};
 use crate::log::say;
 use crate::stop;
 use csr::{Answered, Key};
@@ -30,6 +30,9 @@ const CLOCK_STAYS: Duration = Duration::from_secs(3600);
 /// The time after a certificate in which no other one is asked for while that is valid: it is due at once where the
 /// clocks of this node and of the signer differ by days.
 const REST: Duration = Duration::from_secs(6 * 3600);
+/// The pause after a refusal. It doubles with each further one: a request stays in the API for an hour.
+const REFUSED: Duration = Duration::from_secs(60);
+const REFUSED_MAX: Duration = Duration::from_secs(1800);
 /// The time after which an unchanged trouble is told again.
 const TOLD_EVERY: Duration = Duration::from_secs(3600);
 
@@ -40,6 +43,7 @@ pub(crate) struct Asker {
     /// A certificate that this node's clock finds not valid, and when it came.
     untimely: Option<(Pair, Instant)>,
     told: Option<(Told, Instant)>,
+    refusal: Option<Refusal>,
     /// When the last certificate came that is in use.
     signed: Option<Instant>,
 }
@@ -49,6 +53,13 @@ struct Pending {
     name: String,
     key: Key,
     since: Instant,
+}
+
+/// The last answer, if that was a refusal: nothing is asked for a while.
+struct Refusal {
+    why: String,
+    at: Instant,
+    pause: Duration,
 }
 
 /// What is new if it differs from what was told before.
@@ -83,8 +94,8 @@ impl From<Failure> for Unsigned {
     }
 }
 
-impl From<Unread> for Unsigned {
-    fn from(Unread { is_forbidden, why }: Unread) -> Self {
+impl From<NotDone> for Unsigned {
+    fn from(NotDone { is_forbidden, why }: NotDone) -> Self {
         Self { trouble: if is_forbidden { Trouble::Forbidden } else { Trouble::NoApi }, why }
     }
 }
@@ -109,8 +120,16 @@ impl Asker {
         {
             return self.judge(pair, own, since);
         }
+        if let Some(refusal) = self.refusal.as_ref().filter(|refusal| refusal.at.elapsed() < refusal.pause) {
+            return Err(refusal.unsigned());
+        }
         let pair = stop::at_its_end(self.signed(own))??;
         self.judge(pair, own, Instant::now())
+    }
+
+    fn refused(&mut self, why: String) -> Unsigned {
+        let pause = self.refusal.as_ref().map_or(REFUSED, |last| (last.pause * 2).min(REFUSED_MAX));
+        self.refusal.insert(Refusal { why, at: Instant::now(), pause }).unsigned()
     }
 
     fn judge(&mut self, pair: Pair, own: &Own, since: Instant) -> Result<Pair, Unsigned> {
@@ -138,31 +157,48 @@ impl Asker {
 
     async fn signed(&mut self, own: &Own) -> Result<Pair, Unsigned> {
         let api = Kubernetes::new().await?;
-        let pending = match self.pending.take() {
-            Some(pending) => pending,
-            None => Pending::new(&api, own).await?,
-        };
-        let until = Instant::now() + WAIT;
+        let began = Instant::now();
         let mut is_said = false;
         loop {
-            let asked = pending.look(&api).await;
-            if let Ok(Some(certificate)) = asked {
-                return Ok(Pair { certificate, key: pending.key.pem.into_bytes() });
-            }
-            let unsigned = asked.err().unwrap_or_else(|| pending.unsigned());
-            if unsigned.trouble == Trouble::Refused {
+            let unsigned = match self.look(&api, own).await {
+                Ok(pair) => return Ok(pair),
+                Err(unsigned) => unsigned,
+            };
+            let waits_for_a_person = matches!(unsigned.trouble, Trouble::Refused | Trouble::Forbidden);
+            if waits_for_a_person || began.elapsed() >= WAIT {
                 return Err(unsigned);
             }
-            if unsigned.trouble == Trouble::Forbidden || Instant::now() >= until {
-                self.pending = Some(pending);
-                return Err(unsigned);
-            }
-            if !is_said && pending.since.elapsed() >= SAID_AFTER && pending.since.elapsed() < WAIT {
+            let waited = self.pending.as_ref().map_or(began, |pending| pending.since).elapsed();
+            if !is_said && waited >= SAID_AFTER && waited < WAIT {
                 say(&unsigned.why.to_string());
                 is_said = true;
             }
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// Looks at the request, after it has made one if there is none.
+    async fn look(&mut self, api: &Kubernetes, own: &Own) -> Result<Pair, Unsigned> {
+        let pending = match self.pending.take() {
+            Some(pending) => pending,
+            None => Pending::new(api, own).await?,
+        };
+        let unsigned = match api.requested(&pending.name).await {
+            Ok(request) => match request.as_ref().map(csr::answer) {
+                Some(Answered::Signed(certificate)) => {
+                    self.refusal = None;
+                    return Ok(Pair { certificate, key: pending.key.pem.into_bytes() });
+                }
+                Some(Answered::Refused(why)) => {
+                    return Err(self.refused(format!("the request {} is {why}", pending.name)));
+                }
+                None => return Err(self.refused(format!("the request {} was deleted", pending.name))),
+                Some(Answered::Pending) => pending.unsigned(),
+            },
+            Err(failed) => failed.into(),
+        };
+        self.pending = Some(pending);
+        Err(unsigned)
     }
 
     /// Tells what keeps the certificate that is there from being renewed: a change at once, the rest from time to time.
@@ -206,30 +242,21 @@ fn in_words(present: Result<Identity, String>, now: OffsetDateTime) -> String {
     )
 }
 
+impl Refusal {
+    fn unsigned(&self) -> Unsigned {
+        let Self { why, pause, .. } = self;
+        let minutes = pause.as_secs().div_ceil(60);
+        Unsigned::new(Trouble::Refused, format!("{why}. This node asks again after {minutes} min"))
+    }
+}
+
 impl Pending {
-    async fn new(api: &Kubernetes, own: &Own) -> Result<Self, Failure> {
+    async fn new(api: &Kubernetes, own: &Own) -> Result<Self, Unsigned> {
         let key = Key::new(&own.user)?;
         let request = api.request(&key.request(&own.signer)).await?;
         let name = request.metadata.name.unwrap_or_default();
         say(&format!("asks {} for a certificate for {}: {name}", own.signer, own.user));
         Ok(Self { name, key, since: Instant::now() })
-    }
-
-    /// The certificate, if it is there.
-    async fn look(&self, api: &Kubernetes) -> Result<Option<Vec<u8>>, Unsigned> {
-        let Self { name, .. } = self;
-        match api.requested(name).await?.as_ref().map(csr::answer) {
-            Some(Answered::Pending) => Ok(None),
-            Some(Answered::Signed(certificate)) => Ok(Some(certificate)),
-            Some(Answered::Refused(why)) => Err(Unsigned::new(
-                Trouble::Refused,
-                format!("the request {name} is {why}. It is asked again in a minute"),
-            )),
-            None => Err(Unsigned::new(
-                Trouble::Refused,
-                format!("the request {name} was deleted. It is asked again in a minute"),
-            )),
-        }
     }
 
     fn unsigned(&self) -> Unsigned {
@@ -242,5 +269,24 @@ impl Pending {
                 since.elapsed().as_secs()
             ),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request stays in the API for an hour, and 2,000 nodes may be refused at once.
+    #[test]
+    fn a_node_that_is_refused_again_and_again_asks_less_and_less() {
+        let mut asker = Asker::default();
+        let mut minutes = || {
+            let said = asker.refused("the request x is Denied: why".to_owned()).why.to_string();
+            let said = said.strip_prefix("the request x is Denied: why. This node asks again after ");
+            said.and_then(|said| said.strip_suffix(" min")?.parse::<u32>().ok())
+        };
+        for expected in [1, 2, 4, 8, 16, 30, 30] {
+            assert_eq!(minutes(), Some(expected));
+        }
     }
 }
