@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use etcd_client::{Client, Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp};
+use etcd_client::{Client, GetOptions, KeyValue};
 use rcgen::{
     CertificateParams, CertificateRevocationListParams, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
     RevokedCertParams, SerialNumber,
@@ -18,7 +18,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use crate::client::within;
 use crate::failure::Failure;
 use crate::files;
-use crate::issued::{REVOKED_KEYS, Revocation, has_ended};
+use crate::issued::REVOKED_KEYS;
 use crate::log::{Voice, say};
 
 /// The list's name is that of the folder with the member's data, with this behind it.
@@ -97,7 +97,7 @@ async fn look(
         None => connect().await?,
     };
     // This member alone is asked: it serves its own list, also without a majority.
-    let options = GetOptions::new().with_prefix().with_serializable();
+    let options = GetOptions::new().with_prefix().with_serializable().with_keys_only();
     let found = within(ANSWER, connected.get(REVOKED_KEYS, Some(options))).await?;
     let serials: BTreeSet<Serial> = found.kvs().iter().filter_map(serial).collect();
     let has = files::read_if_there(path).map_err(|e| e.to_string())?;
@@ -105,12 +105,11 @@ async fn look(
         write(path, &serials).map_err(|e| e.to_string())?;
         say(&format!("etcd refuses {} revoked certificates", serials.len()));
     }
-    delete_ended(&mut connected, found.kvs()).await?;
     *client = Some(connected);
     Ok(())
 }
 
-/// The serial in a key. What stands in its value does not matter.
+/// The serial in a key.
 fn serial(found: &KeyValue) -> Option<Serial> {
     let digits = found.key().strip_prefix(REVOKED_KEYS.as_bytes())?;
     let digits = str::from_utf8(digits).ok()?;
@@ -120,20 +119,6 @@ fn serial(found: &KeyValue) -> Option<Serial> {
     let bytes: Vec<u8> = (0..digits.len()).step_by(2).filter(|_| is_hex).filter_map(byte).collect();
     let bytes: Vec<u8> = bytes.into_iter().skip_while(|byte| *byte == 0).collect();
     (!bytes.is_empty()).then_some(bytes)
-}
-
-/// The members do this at the same time.
-async fn delete_ended(client: &mut Client, found: &[KeyValue]) -> Result<(), String> {
-    let now = OffsetDateTime::now_utc().unix_timestamp();
-    let is_over = |found: &&KeyValue| {
-        serde_json::from_slice::<Revocation>(found.value()).is_ok_and(|one| has_ended(one.not_after, now))
-    };
-    for found in found.iter().filter(is_over) {
-        let unchanged = Compare::mod_revision(found.key(), CompareOp::Equal, found.mod_revision());
-        let delete = Txn::new().when([unchanged]).and_then([TxnOp::delete(found.key(), None)]);
-        within(ANSWER, client.txn(delete)).await?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -11,7 +11,9 @@ pub(crate) const NODES: &str = "metes-node";
 pub(crate) const REVOKED: &str = "metes-revoked";
 /// Before the serial of each revoked certificate.
 pub(crate) const REVOKED_KEYS: &str = "/metes-signer/revoked/";
-/// The clocks of etcd's members and of the signer may differ, so a certificate counts for so long after its end.
+/// How long a key stays that is about certificates which exist, and may not be renewed: longer than any is valid.
+pub(crate) const KEPT_SECONDS: i64 = 16 * 24 * 3600;
+/// The clocks of those that look at a certificate may differ, so a certificate counts for so long after its end.
 const ENDED_SECONDS: i64 = 24 * 3600;
 
 /// All certificates of a user that have not ended: written before any of them is given out.
@@ -28,13 +30,6 @@ pub(crate) struct LeafId {
     pub(crate) not_after: i64,
 }
 
-/// Whose a revoked certificate is.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Revocation {
-    pub(crate) user: String,
-    pub(crate) not_after: i64,
-}
-
 /// True if no server takes a certificate any more that ends then.
 pub(crate) fn has_ended(not_after: i64, now: i64) -> bool {
     not_after.saturating_add(ENDED_SECONDS) < now
@@ -45,7 +40,7 @@ pub(crate) fn issued_key(user: &str) -> String {
     format!("/metes-signer/node/{user}")
 }
 
-/// The key of a revoked certificate.
+/// The key of a revoked certificate. Its value is the user.
 pub(crate) fn revoked_key(serial: &str) -> String {
     format!("{REVOKED_KEYS}{serial}")
 }

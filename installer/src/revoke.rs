@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{AuthClient, Client, UserAddOptions};
+use etcd_client::{AuthClient, Client, PutOptions, UserAddOptions};
 use time::OffsetDateTime;
 
 use crate::arguments::RevokeArgs;
@@ -14,10 +14,9 @@ use crate::care::{Member, once};
 use crate::client::within;
 use crate::failure::Failure;
 use crate::identity::user;
-use crate::issued::{Issued, LeafId, REVOKED, Revocation, has_ended, issued_key, revoked_key};
+use crate::issued::{Issued, KEPT_SECONDS, REVOKED, has_ended, issued_key, revoked_key};
 use crate::log::{say, tell};
 use crate::template::Template;
-use serde_json::json;
 
 /// A change waits for a majority.
 const CHANGE: Duration = Duration::from_secs(10);
@@ -76,12 +75,17 @@ async fn revoke_serials(client: &mut Client, user: &str, node: &str) -> Result<u
     let found = within(CHANGE, client.get(issued_key(user), None)).await?;
     let issued = Issued::read(found.kvs().first(), node)?.issued;
     let now = OffsetDateTime::now_utc().unix_timestamp();
-    let left: Vec<LeafId> = issued.into_iter().filter(|one| !has_ended(one.not_after, now)).collect();
-    for LeafId { serial, not_after } in &left {
-        let value = json!(Revocation { user: user.to_owned(), not_after: *not_after }).to_string();
-        within(CHANGE, client.put(revoked_key(serial), value, None)).await?;
+    let left = issued.into_iter().filter(|one| !has_ended(one.not_after, now));
+    let keys: Vec<String> = left.map(|one| revoked_key(&one.serial)).collect();
+    if !keys.is_empty() {
+        // By no clock: it ends after every certificate that exists now.
+        let lease = within(CHANGE, client.lease_grant(KEPT_SECONDS, None)).await?.id();
+        for key in &keys {
+            let options = PutOptions::new().with_lease(lease);
+            within(CHANGE, client.put(key.as_str(), user, Some(options))).await?;
+        }
     }
-    Ok(left.len())
+    Ok(keys.len())
 }
 
 fn to_do(node: &str) -> [String; 3] {

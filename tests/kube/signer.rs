@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use etcd_client::UserAddOptions;
+use etcd_client::{GetOptions, UserAddOptions};
 use serde_json::{Value, json};
 use support::{
     Etcd, KubeApi, Kubectl, Pod, Reachable, Run, Running, Store, Tls, metes_install, report, spawn_bound,
@@ -23,6 +23,7 @@ const ACCOUNT: &str = "metes-installer";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const DECIDED_MAX: Duration = Duration::from_secs(60);
 const CLUSTER: &str = "c1";
+const DAY: i64 = 24 * 3600;
 const P256: &[&str] = &["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"];
 
 /// A cluster with an etcd for one test at a time: a signer denies what it finds of others.
@@ -219,6 +220,16 @@ impl Site {
         let record: Value = found.map_or(Value::Null, |text| serde_json::from_slice(&text).expect("JSON"));
         let all = record["issued"].as_array().into_iter().flatten();
         all.map(|one| one["serial"].as_str().expect("a serial").to_owned()).collect()
+    }
+
+    /// The seconds for which etcd still refuses a certificate of this user.
+    fn refused_for(&self, user: &str) -> i64 {
+        self.as_root().run(async |client| {
+            let all = GetOptions::new().with_prefix();
+            let all = client.get("/metes-signer/revoked/", Some(all)).await?;
+            let lease = all.kvs().iter().find(|one| one.value() == user.as_bytes()).expect("a key").lease();
+            client.lease_time_to_live(lease, None).await.map(|left| left.ttl())
+        })
     }
 }
 
@@ -430,14 +441,13 @@ fn the_pod_of_the_installer_gets_a_certificate_for_its_node() {
         .output()
         .expect("openssl runs");
     assert!(verified.status.success(), "{verified:?}");
-    let day = 24 * 3600;
-    let ends_within = |seconds: u32| {
+    let ends_within = |seconds: i64| {
         let seconds = seconds.to_string();
         let mut run = Command::new("openssl");
         run.args(["x509", "-noout", "-checkend", &seconds, "-in"]).arg(&certificate);
         !run.output().expect("openssl runs").status.success()
     };
-    assert!(!ends_within(13 * day) && ends_within(15 * day), "{text}");
+    assert!(!ends_within(13 * DAY) && ends_within(15 * DAY), "{text}");
     assert_eq!(lab.recorded(&asker.user()).len(), 2);
 }
 
@@ -618,6 +628,8 @@ fn a_revoked_node_gets_no_certificate_again() {
         let message = lab.denied(&asker.asks().1);
         assert!(message.contains(&format!("node {} was revoked", asker.node)), "{message}");
     }
+    // Refused for longer than a certificate is valid, and not for ever.
+    assert!((15 * DAY..=16 * DAY).contains(&lab.refused_for(&known.user())));
     for asker in [&known, &unknown, &marker] {
         lab.api.delete(&format!("/api/v1/nodes/{}", asker.node));
     }

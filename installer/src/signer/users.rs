@@ -6,11 +6,9 @@ use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp, UserAddOpt
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::client::{self, within};
-use crate::issued::{Issued, LeafId, NODES, REVOKED, issued_key};
+use crate::issued::{Issued, KEPT_SECONDS, LeafId, NODES, REVOKED, issued_key};
 use crate::template::Template;
 
-/// The seconds for which what is recorded of a deleted user stays: longer than a certificate is valid.
-const RECORD_TTL: i64 = 16 * 24 * 3600;
 /// The time for a member to be reached.
 const CONNECT: Duration = Duration::from_secs(3);
 /// A change waits for a majority.
@@ -162,7 +160,7 @@ impl Users {
         let key = issued_key(user);
         let found = within(CHANGE, self.client.get(key.as_str(), None)).await?;
         let Some(record) = found.kvs().first().filter(|record| record.lease() == 0) else { return Ok(()) };
-        let lease = within(CHANGE, self.client.lease_grant(RECORD_TTL, None)).await?.id();
+        let lease = within(CHANGE, self.client.lease_grant(KEPT_SECONDS, None)).await?.id();
         let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, record.mod_revision());
         let options = PutOptions::new().with_lease(lease);
         let put = TxnOp::put(key.as_str(), record.value(), Some(options));
