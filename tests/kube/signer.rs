@@ -454,7 +454,7 @@ fn the_pod_of_the_installer_gets_a_certificate_for_its_node() {
 #[test]
 fn a_node_with_a_long_name_is_known_by_a_digest() {
     let lab = Lab::new();
-    let _signer = lab.signer(&[]);
+    let signer = lab.signer(&[]);
     let node = format!("{}-{}", lab.namespace, "n".repeat(60));
     lab.api.node(&node);
     let asker = lab.asker("installer", &node, ACCOUNT);
@@ -464,6 +464,14 @@ fn a_node_with_a_long_name_is_known_by_a_digest() {
     let (_, pkcs10) = lab.pkcs10(&format!("/CN=metes-node\\/{digits}"), P256, &[]);
     lab.signed(&asker.sends(&pkcs10));
     assert_eq!(lab.users(), BTreeSet::from([user]));
+    // Nor does a signer that has never seen the node forget which one it was.
+    drop(signer);
+    lab.api.delete(&format!("/api/v1/nodes/{node}"));
+    let _signer = lab.signer(&["--forget-seconds=1"]);
+    wait_for("the user to go", DECIDED_MAX, || {
+        let users = lab.users();
+        if users.is_empty() { Ok(()) } else { Err(format!("{users:?}")) }
+    });
 }
 
 #[test]

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::identity::user;
+use crate::identity::{is_digest, user};
 
 /// The users of one cluster, as this process has seen them.
 pub(super) struct Gone {
     cluster: String,
     /// How long a node must be gone.
     after: Duration,
-    /// Nodes that this process has seen, by their users, whose names do not tell them.
-    hashed: HashMap<String, String>,
+    /// The nodes of users whose names do not tell them; none for a user of another cluster.
+    hashed: HashMap<String, Option<String>>,
     /// Since when the node of a user has been missing.
     missing: HashMap<String, Instant>,
 }
@@ -30,7 +30,7 @@ impl Gone {
         let there: HashMap<String, &String> =
             nodes.iter().map(|node| (user(&self.cluster, node), node)).collect();
         let hashed = there.iter().filter(|(user, _)| named(user, &self.cluster).is_none());
-        self.hashed.extend(hashed.map(|(user, node)| (user.clone(), (*node).clone())));
+        self.hashed.extend(hashed.map(|(user, node)| (user.clone(), Some((*node).clone()))));
         let is_missing = |user: &&String| self.is_own(user) && !there.contains_key(*user);
         let mut missing: Vec<&String> = users.iter().filter(is_missing).collect();
         missing.sort();
@@ -45,6 +45,18 @@ impl Gone {
         gone
     }
 
+    /// The users whose names do not tell their nodes, and of which nothing is known yet.
+    pub(super) fn unknown<'a>(&self, users: &'a [String]) -> Vec<&'a String> {
+        let is_unknown = |user: &&String| is_digest(user) && !self.hashed.contains_key(*user);
+        users.iter().filter(is_unknown).collect()
+    }
+
+    /// Takes in for which node a user was made.
+    pub(super) fn learn(&mut self, of: &str, node: String) {
+        let is_own = user(&self.cluster, &node) == of;
+        self.hashed.insert(of.to_owned(), is_own.then_some(node));
+    }
+
     /// The nodes that have no user.
     pub(super) fn without_user(&self, nodes: &[String], users: &[String]) -> Vec<String> {
         let users: HashSet<&String> = users.iter().collect();
@@ -54,12 +66,12 @@ impl Gone {
     /// The node of a user that may be forgotten.
     pub(super) fn node_of(&self, user: &str) -> String {
         let named = named(user, &self.cluster).map(str::to_owned);
-        named.or_else(|| self.hashed.get(user).cloned()).unwrap_or_default()
+        named.or_else(|| self.hashed.get(user).cloned().flatten()).unwrap_or_default()
     }
 
     /// An etcd may serve several clusters.
     fn is_own(&self, user: &str) -> bool {
-        named(user, &self.cluster).is_some() || self.hashed.contains_key(user)
+        named(user, &self.cluster).is_some() || self.hashed.get(user).is_some_and(Option::is_some)
     }
 }
 
@@ -101,11 +113,21 @@ mod tests {
         let users =
             names(&["root", "metes-node", "metes-node/c2/n1", "metes-node/c1/zone/n1", "metes-node/c1/"]);
         let users = [users, vec![user("c1", &long), user("c2", &long)]].concat();
-        // The node of a digest must have been seen.
+        // The node of a digest must be known.
         assert!(gone.look(&[], &users, start).is_empty());
         assert!(gone.look(&[], &users, start + DAY).is_empty());
-        gone.look(std::slice::from_ref(&long), &users, start + DAY);
+        assert_eq!(gone.unknown(&users), [&user("c1", &long), &user("c2", &long)]);
+        gone.learn(&user("c1", &long), long.clone());
+        gone.learn(&user("c2", &long), long.clone());
+        assert!(gone.unknown(&users).is_empty());
         gone.look(&[], &users, start + DAY);
         assert_eq!(gone.look(&[], &users, start + 2 * DAY), [user("c1", &long)]);
+        // Or seen.
+        let (mut gone, longer) = (Gone::new("c1", DAY), "n".repeat(81));
+        let users = [user("c1", &longer)];
+        gone.look(std::slice::from_ref(&longer), &users, start);
+        assert!(gone.unknown(&users).is_empty());
+        gone.look(&[], &users, start);
+        assert_eq!(gone.look(&[], &users, start + DAY), users);
     }
 }

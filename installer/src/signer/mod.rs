@@ -342,6 +342,11 @@ impl Signer {
         let looked = async {
             let nodes = self.requests.nodes().await?;
             let users = self.users().await?.all().await?;
+            for unknown in self.gone.unknown(&users) {
+                if let Some(node) = self.users().await?.recorded_node(unknown).await? {
+                    self.gone.learn(unknown, node);
+                }
+            }
             self.to_forget = self.gone.look(&nodes, &users, Instant::now());
             self.to_admit = self.gone.without_user(&nodes, &users);
             shuffle(&mut self.to_admit);

@@ -141,6 +141,14 @@ impl Users {
         Ok(all.map_err(|why| format!("cannot list the users of etcd: {why}"))?.users().to_vec())
     }
 
+    /// The node for which a user was made, if that is recorded.
+    pub(super) async fn recorded_node(&mut self, user: &str) -> Result<Option<String>, String> {
+        let found = within(CHANGE, self.client.get(issued_key(user), None)).await;
+        let found = found.map_err(|why| format!("cannot read what is recorded of the user {user}: {why}"))?;
+        // What does not decode is told when the node asks.
+        Ok(found.kvs().first().and_then(|one| Issued::read(Some(one), "").ok()).map(|issued| issued.node))
+    }
+
     /// Deletes a user. What it has stays until all of its certificates have ended: a person may still revoke them.
     /// Another replica may do the same.
     pub(super) async fn forget(&mut self, user: &str) -> Result<(), String> {
