@@ -1,5 +1,6 @@
 //! The care of one member of etcd, in the member's own pod: users and roles, the list of revoked certificates, a
-//! snapshot each day, and defragmentation each week. When the newest snapshot was taken stands in etcd, for the viewer.
+//! snapshot each day, and defragmentation each week. When the newest snapshot was taken, and when the member's
+//! certificates end, stands in etcd for the viewer.
 //!
 //! All of that takes etcd's root. The pod of a member has its key already, so no other pod needs it.
 
@@ -175,7 +176,7 @@ struct Care {
     defragmented: i64,
     /// When the next attempt of a snapshot may be made.
     snapshot_from: Instant,
-    /// What stands in etcd of the newest snapshot, since this process has written it.
+    /// What stands in etcd of this member, since this process has written it.
     told: Option<MemberRecord>,
     voice: Voice,
 }
@@ -183,15 +184,14 @@ struct Care {
 impl Care {
     /// All that fails in one pass is told in one line.
     async fn pass(&mut self, arguments: &EtcdCareArgs) -> Result<(), String> {
-        let EtcdCareArgs { member, kept, .. } = arguments;
-        let member = Member::of(member).map_err(|e| e.to_string())?;
+        let member = Member::of(&arguments.member).map_err(|e| e.to_string())?;
         let mut client = member.connect().await.map_err(|why| format!("waits for etcd: {why}"))?;
         // Each is tried, whatever the others say: a snapshot needs no majority, and users do.
         let done = [
             self.begin(&member, &mut client).await,
-            self.take_if_due(&member, kept, &mut client).await,
+            self.take_if_due(&member, &arguments.kept, &mut client).await,
             self.defragment_if_due(&member, &mut client).await,
-            self.tell_viewer(&member, kept, &mut client).await,
+            self.tell_viewer(&member, arguments, &mut client).await,
         ];
         let failed: Vec<String> = done.into_iter().filter_map(Result::err).collect();
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
@@ -211,18 +211,20 @@ impl Care {
         Ok(())
     }
 
-    /// Says in etcd when the newest snapshot was taken, and forgets members that `metes.conf` names no more.
+    /// Says in etcd what the viewer shows of this member, and forgets members that `metes.conf` names no more.
     async fn tell_viewer(
         &mut self,
         member: &Member,
-        kept: &KeptArgs,
+        arguments: &EtcdCareArgs,
         client: &mut Client,
     ) -> Result<(), String> {
-        let newest = snapshots::newest(&kept.folder, OffsetDateTime::now_utc()).map_err(|e| e.to_string())?;
-        let record = MemberRecord::new(newest.and_then(|name| snapshots::taken_at(&name)));
+        let now = OffsetDateTime::now_utc();
+        let newest = snapshots::newest(&arguments.kept.folder, now).map_err(|e| e.to_string())?;
+        let taken = newest.and_then(|name| snapshots::taken_at(&name));
+        let record = MemberRecord::new(taken, etcd::certificate_end(&arguments.member.base));
         if self.told.as_ref() != Some(&record) {
             let told = tell_viewer(member, &record, client).await;
-            told.map_err(|why| format!("the viewer is not told of snapshots: {why}"))?;
+            told.map_err(|why| format!("the viewer is not told of this member: {why}"))?;
             self.told = Some(record);
         }
         Ok(())

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use metes_etcd::certificate::Certificate;
 use serde_json::{Map, Value, json};
 
 use crate::arguments::{EtcdArgs, MemberArgs};
@@ -26,6 +27,8 @@ use crate::template::{Template, object};
 
 /// The section with the certificate that clients see, and whose certificates they must have.
 const CLIENTS: &str = "client-transport-security";
+/// The same among the members.
+const PEERS: &str = "peer-transport-security";
 
 /// Becomes etcd, or says why not.
 pub(crate) fn run(arguments: &EtcdArgs) -> Result<(), Failure> {
@@ -93,6 +96,16 @@ pub(crate) fn client_tls(base: &Path) -> Result<TlsFiles, Failure> {
     tls(&shared(base)?, base, CLIENTS)
 }
 
+/// When the first of a member's certificates ends, in seconds since 1970 in UTC; none if they cannot be read.
+pub(crate) fn certificate_end(base: &Path) -> Option<u64> {
+    let keys = shared(base).ok()?;
+    let end = |kind| {
+        let pem = files::read(&tls(&keys, base, kind).ok()?.certificate).ok()?;
+        Certificate::all_in(&pem).first().map(|certificate| certificate.not_after)
+    };
+    [CLIENTS, PEERS].into_iter().filter_map(end).min()
+}
+
 fn tls(keys: &Map<String, Value>, base: &Path, kind: &str) -> Result<TlsFiles, Failure> {
     let file =
         |key: &str| path(keys.get(kind).and_then(|files| files.get(key)), base, &format!("{kind}.{key}"));
@@ -121,7 +134,7 @@ fn place(
         data: path(keys.get("data-dir"), base, "data-dir")?,
         starts_again,
         client_tls: tls(keys, base, CLIENTS)?,
-        peer_tls: tls(keys, base, "peer-transport-security")?,
+        peer_tls: tls(keys, base, PEERS)?,
     })
 }
 

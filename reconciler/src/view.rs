@@ -109,16 +109,20 @@ fn is_endless(owner: &Owner, record: &[u8]) -> bool {
 
 /// What the members of etcd say of themselves; nothing where metes does not run them.
 async fn expose_members<K: Kv>(session: Session<'_, K>, text: &mut Exposition) -> Result<(), Failure> {
-    let see = |snapshots: &mut Vec<(String, u64)>, entry: Entry| {
+    let see = |members: &mut Vec<(String, MemberRecord)>, entry: Entry| {
         if let (Ok(Key::Member(ip)), Ok(member)) =
             (session.keys.parse(&entry.key), MemberRecord::decode(&entry.value))
         {
-            snapshots.push((ip.to_string(), member.snapshot.unwrap_or_default()));
+            members.push((ip.to_string(), member));
         }
     };
-    let (snapshots, _) = walk(session, &session.keys.members(), Vec::new, see).await?;
+    let (members, _) = walk(session, &session.keys.members(), Vec::new, see).await?;
     let help = "When a member of etcd took its last snapshot; 0 if it has none.";
+    let snapshots = members.iter().map(|(ip, member)| (ip, member.snapshot.unwrap_or_default()));
     text.labelled("metes_etcd_snapshot_timestamp_seconds", "gauge", help, "member", snapshots);
+    let help = "When the first certificate of a member of etcd ends.";
+    let ends = members.iter().filter_map(|(ip, member)| Some((ip, member.certificate_end?)));
+    text.labelled("metes_etcd_certificate_not_after_timestamp_seconds", "gauge", help, "member", ends);
     Ok(())
 }
 

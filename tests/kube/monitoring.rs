@@ -244,7 +244,7 @@ fn etcd_tells_what_the_alerts_ask_it_for() {
 fn the_dashboard_and_the_alerts_ask_for_what_is_there() {
     let world = World::new();
     world.living("alive");
-    world.cluster.store().put("v1/member/10.0.0.1", r#"{"v":1,"snapshot":7}"#);
+    world.cluster.store().put("v1/member/10.0.0.1", r#"{"v":1,"snapshot":7,"certificate_end":9}"#);
     let server = serve_through(&world, &world.api, "1m", &GRACE);
     let (_, of_server) = server.get("/metrics").expect("it answers");
     server.end();

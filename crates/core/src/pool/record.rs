@@ -802,13 +802,16 @@ pub struct MemberRecord {
     /// When its newest snapshot was taken, in seconds since 1970; none if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<u64>,
+    /// When the first of its certificates ends, in seconds since 1970; none if that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_end: Option<u64>,
 }
 
 impl MemberRecord {
     /// A record of this program's version.
     #[must_use]
-    pub fn new(snapshot: Option<u64>) -> Self {
-        Self { v: VERSION, snapshot }
+    pub fn new(snapshot: Option<u64>, certificate_end: Option<u64>) -> Self {
+        Self { v: VERSION, snapshot, certificate_end }
     }
 }
 
@@ -1123,8 +1126,8 @@ mod tests {
                 r#""by":{"kept":{"pod-exists":2}}}"#,
             ),
         );
-        check(&MemberRecord::new(Some(7)), r#"{"v":1,"snapshot":7}"#);
-        check(&MemberRecord::new(None), r#"{"v":1}"#);
+        check(&MemberRecord::new(Some(7), Some(9)), r#"{"v":1,"snapshot":7,"certificate_end":9}"#);
+        check(&MemberRecord::new(None, None), r#"{"v":1}"#);
         check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);
         let pool =
             serde_json::from_str(r#"{"pool":"a","ranges":[{"range":"10.0.0.0/24"}]}"#).expect("a pool");
