@@ -74,6 +74,9 @@ step_pool() {
     expect_agreement 60
     [ -z "$(in_first_range)" ] || die "pods have addresses of the range that was drained: $(in_first_range)"
     operator pool close pods --range "$FIRST_RANGE" --yes
+    # A Deployment that shrinks may take all its pods from one node. New pods are spread over all.
+    kubectl -n work scale deployment web --replicas=0
+    eventually 120 "all addresses are given back" nothing_held
     kubectl -n work scale deployment web --replicas=12
     expect_agreement 12
     ping_pods
