@@ -385,7 +385,7 @@ fn a_table_fits_its_terminal_and_is_whole_in_a_pipe() {
     node.add(&"c".repeat(64)).pod("ns", pod, "u1").config(&range()).run().ok();
     let shown = on_a_terminal(&node, 80, "list");
     let lines: Vec<&str> = shown.lines().collect();
-    assert!(lines[0].starts_with("\u{1b}[1mNETWORK"), "{shown:?}");
+    assert!(lines[0].starts_with("\u{1b}[1mNETWORK") && lines[0].ends_with("AGE\u{1b}[0m"), "{shown:?}");
     assert!(lines[1].contains('\u{2026}') && lines[1].chars().count() == 80, "{shown:?}");
     assert!(lines[1].contains("10.0.0.1 "), "{shown:?}");
     assert!(on_a_terminal(&node, 80, "list -o wide").contains(pod));

@@ -281,14 +281,14 @@ struct HoldRow {
 
 /// The columns of holds.
 pub(super) const COLUMNS: [Column; 8] = [
-    ("NETWORK", CellForm::Text),
-    ("ADDRESS", CellForm::Whole),
-    ("FOR", CellForm::Text),
-    ("USED BY", CellForm::Text),
-    ("NOTE", CellForm::Text),
-    ("SINCE", CellForm::Whole),
-    ("LEFT", CellForm::Whole),
-    ("KEPT", CellForm::Whole),
+    Column::new("NETWORK", CellForm::Name),
+    Column::new("ADDRESS", CellForm::Whole),
+    Column::new("FOR", CellForm::Name),
+    Column::new("USED BY", CellForm::Name).spare(2),
+    Column::new("NOTE", CellForm::Text),
+    Column::new("SINCE", CellForm::Time("AGE")).spare(3),
+    Column::new("LEFT", CellForm::Whole),
+    Column::new("KEPT", CellForm::Whole).spare(1),
 ];
 
 impl Listed for HoldRow {

@@ -358,18 +358,18 @@ impl Serialize for Row {
 
 /// The columns of held addresses.
 pub(super) const COLUMNS: [Column; 12] = [
-    ("NETWORK", CellForm::Text),
-    ("ADDRESS", CellForm::Whole),
-    ("CLUSTER", CellForm::Text),
-    ("NODE", CellForm::Text),
-    ("POD", CellForm::Text),
-    ("IFNAME", CellForm::Text),
-    ("SINCE", CellForm::Whole),
-    ("CONTAINER", CellForm::Id),
-    ("POOL", CellForm::Wide),
-    ("KEPT", CellForm::Wide),
-    ("UID", CellForm::Wide),
-    ("CNI", CellForm::Wide),
+    Column::new("NETWORK", CellForm::Name),
+    Column::new("ADDRESS", CellForm::Whole),
+    Column::new("CLUSTER", CellForm::Name).spare(3),
+    Column::new("NODE", CellForm::Name).spare(1),
+    Column::new("POD", CellForm::Name),
+    Column::new("IFNAME", CellForm::Name).spare(2),
+    Column::new("SINCE", CellForm::Time("AGE")),
+    Column::new("CONTAINER", CellForm::Id).spare(4),
+    Column::new("POOL", CellForm::Name).wide(),
+    Column::new("KEPT", CellForm::Whole).wide(),
+    Column::new("UID", CellForm::Whole).wide(),
+    Column::new("CNI", CellForm::Name).wide(),
 ];
 
 impl Listed for Row {

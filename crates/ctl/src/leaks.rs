@@ -201,7 +201,7 @@ struct LeakedRow<'a> {
 
 /// The columns of leaks.
 pub(super) const COLUMNS: [Column; 12] = {
-    let mut columns = [("WHY", CellForm::Text); 12];
+    let mut columns = [Column::new("WHY", CellForm::Text); 12];
     let mut at = 0;
     while at < ROW_COLUMNS.len() {
         columns[at] = ROW_COLUMNS[at];

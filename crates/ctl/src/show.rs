@@ -357,6 +357,43 @@ other    10.0.0.9   -        -     set aside: printer  -       2026-01-02T03:04:
         assert_eq!(names[3..], ["other/10.0.0.9", "/192.0.2.1"]);
     }
 
+    /// Two pods with names of 45 characters on several networks.
+    #[test]
+    fn rows_of_long_names_fit_into_a_terminal() {
+        let row = |(network, address, end): (&str, &str, &str)| -> Vec<String> {
+            let pod = format!("ml/trainer-large-language-model-rank-00017-{end}");
+            let (since, id) = ("2026-01-02T03:04:05Z", "0123456789abcdef".repeat(4));
+            let cells = [network, address, "prod-1", "gpu-worker-0117", &pod, "net7", since, &id];
+            cells.into_iter().chain(["-", "-", "u-1", "rail-7"]).map(str::to_owned).collect()
+        };
+        let rows: Vec<Vec<String>> = [
+            ("rail-6", "10.56.112.7", "x2k4p"),
+            ("rail-6", "10.56.112.8", "q8z7w"),
+            ("rail-7", "fd00:56::70:7", "x2k4p"),
+            ("rail-7", "fd00:56::70:8", "q8z7w"),
+        ]
+        .map(row)
+        .to_vec();
+        let now = humantime::parse_rfc3339("2026-01-05T03:04:05Z").ok();
+        let table = |width| {
+            let screen = crate::table::Screen { width: Some(width), now, ..Default::default() };
+            table_of(&COLUMNS, rows.clone(), TableForm { screen, ..TableForm::default() })
+        };
+        let narrow = "\
+NETWORK  ADDRESS        POD                                               AGE
+rail-6   10.56.112.7    ml/trainer-large-language-model-rank-00017-x2k4p  3d
+rail-6   10.56.112.8    ml/trainer-large-language-model-rank-00017-q8z7w  3d
+rail-7   fd00:56::70:7  ml/trainer-large-language-model-rank-00017-x2k4p  3d
+rail-7   fd00:56::70:8  ml/trainer-large-language-model-rank-00017-q8z7w  3d
+";
+        assert_eq!(table(80), narrow);
+        let columns = "NETWORK  ADDRESS        CLUSTER  NODE             POD  IFNAME  AGE  CONTAINER";
+        let wide = table(160);
+        let header: Vec<&str> = wide.lines().next().into_iter().flat_map(str::split_whitespace).collect();
+        assert_eq!(header, columns.split_whitespace().collect::<Vec<_>>());
+        assert!(wide.contains("  ml/trainer-large-language-model-rank-00017-q8z7w  net7    3d   "), "{wide}");
+    }
+
     #[test]
     fn json_for_programs() {
         let rows = inventory().rows;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::FromArgMatches;
 use tokio::time::Instant;
@@ -115,7 +116,8 @@ fn screen(out: &io::StdoutLock<'_>) -> Screen {
     let variable = |name: &str| std::env::var_os(name).unwrap_or_default();
     let has_colour = variable("NO_COLOR").is_empty() && variable("TERM") != "dumb";
     let width = rustix::termios::tcgetwinsize(out).ok().map(|size| usize::from(size.ws_col));
-    Screen { width: width.filter(|width| *width > 0), has_colour, has_utf8: has_utf8(variable) }
+    let width = width.filter(|width| *width > 0);
+    Screen { width, has_colour, has_utf8: has_utf8(variable), now: Some(SystemTime::now()) }
 }
 
 /// True if the locale is one of UTF-8: the first of these variables that is not empty says it.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use serde::Serialize;
 
@@ -9,20 +10,80 @@ use serde::Serialize;
 const CUT_LEAST: usize = 5;
 /// The number of digits of a container's id that a table shows, the same as docker's.
 const ID_DIGITS: usize = 12;
+/// A larger number is shown by its two first digits.
+const COUNT_DIGITS: usize = 9;
 
-/// The header of a column, and the form of its cells.
-pub(super) type Column = (&'static str, CellForm);
+/// A column of a table.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Column {
+    pub(super) header: &'static str,
+    form: CellForm,
+    need: Need,
+}
+
+impl Column {
+    /// A column of every table.
+    pub(super) const fn new(header: &'static str, form: CellForm) -> Self {
+        Self { header, form, need: Need::Always }
+    }
+
+    /// The same, left out where a terminal is too narrow: of several the one with the highest number first.
+    pub(super) const fn spare(self, number: u8) -> Self {
+        Self { need: Need::IfItFits(number), ..self }
+    }
+
+    /// The same, only in a wide table.
+    pub(super) const fn wide(self) -> Self {
+        Self { need: Need::Wide, ..self }
+    }
+
+    fn spare_number(&self) -> Option<u8> {
+        match self.need {
+            Need::IfItFits(number) => Some(number),
+            Need::Always | Need::Wide => None,
+        }
+    }
+
+    fn header(&self, form: TableForm) -> &'static str {
+        match self.form {
+            CellForm::Time(header) if form.now().is_some() => header,
+            _ => self.header,
+        }
+    }
+
+    fn cell(&self, text: &str, form: TableForm) -> String {
+        let shown = match self.form {
+            CellForm::Id if !form.is_wide => Some(short_id(text).to_owned()),
+            CellForm::Count if !form.is_wide => short_count(text),
+            CellForm::Time(_) => form.now().and_then(|now| age_of(text, now)),
+            _ => None,
+        };
+        shown.unwrap_or_else(|| printable(text).into_owned())
+    }
+}
 
 /// The form of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CellForm {
-    /// Cut where a terminal is too narrow.
+    /// Cut in its middle where a terminal is too narrow: names that begin alike often differ at their ends.
+    Name,
+    /// Words, which are cut at their end.
     Text,
     /// Never cut.
     Whole,
     /// A container's id: the first digits, and all of it in a wide table.
     Id,
-    /// Only in a wide table.
+    /// A number; a large one by its size, and all of it in a wide table.
+    Count,
+    /// A time (RFC 3339); on a terminal, how long ago that was, under this header.
+    Time(&'static str),
+}
+
+/// Where a column is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    Always,
+    IfItFits(u8),
     Wide,
 }
 
@@ -53,6 +114,8 @@ pub(super) struct Screen {
     pub(super) has_colour: bool,
     /// True if it shows more than ASCII.
     pub(super) has_utf8: bool,
+    /// The time by which it shows ages instead of times.
+    pub(super) now: Option<SystemTime>,
 }
 
 impl Screen {
@@ -89,59 +152,115 @@ pub(super) struct TableForm {
     pub(super) screen: Screen,
 }
 
-/// A table; columns are two blanks apart, and nothing trails. Where the screen is too narrow, the longest columns
-/// are cut.
+impl TableForm {
+    /// The time by which ages are shown; none where times are.
+    fn now(self) -> Option<SystemTime> {
+        self.screen.now.filter(|_| !self.is_wide)
+    }
+}
+
+/// A table; columns are two blanks apart, and nothing trails. Where the screen is too narrow, columns that it can do
+/// without are left out, and then the longest ones are cut.
 pub(super) fn table_of(columns: &[Column], rows: Vec<Vec<String>>, form: TableForm) -> String {
-    let shown = |(_, cell): &Column| form.is_wide || *cell != CellForm::Wide;
-    let cell = |(text, (_, cell)): (String, &Column)| match cell {
-        CellForm::Id if !form.is_wide => short_id(&text).to_owned(),
-        _ => printable(&text).into_owned(),
+    let mut shown: Vec<(usize, &Column)> =
+        columns.iter().enumerate().filter(|(_, column)| form.is_wide || column.need != Need::Wide).collect();
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().zip(columns).map(|(text, column)| column.cell(text, form)).collect())
+        .collect();
+    let width = |(at, column): &(usize, &Column)| {
+        let header = if form.no_headers { "" } else { column.header(form) };
+        let cells = rows.iter().filter_map(|row| row.get(*at)).map(String::as_str);
+        cells.chain([header]).map(|text| text.chars().count()).max().unwrap_or_default()
     };
-    let row = |row: Vec<String>| -> Vec<String> {
-        row.into_iter().zip(columns).filter(|(_, column)| shown(column)).map(cell).collect()
-    };
-    let rows: Vec<Vec<String>> = rows.into_iter().map(row).collect();
-    let columns: Vec<&Column> = columns.iter().filter(|column| shown(column)).collect();
-    let header: Vec<String> = columns.iter().map(|(header, _)| (*header).to_owned()).collect();
-    let header = (!form.no_headers).then_some(header);
-    let mut widths = vec![0; columns.len()];
-    for line in header.iter().chain(&rows) {
-        widths.iter_mut().zip(line).for_each(|(width, cell)| *width = (*width).max(cell.chars().count()));
-    }
+    let mut widths: Vec<usize> = shown.iter().map(width).collect();
     if let Some(most) = form.screen.width.filter(|_| !form.is_wide) {
-        let may_cut: Vec<bool> = columns.iter().map(|(_, cell)| *cell != CellForm::Whole).collect();
-        fit(&mut widths, &may_cut, most);
+        while length(&widths) > most
+            && let Some(at) = least_needed(&shown)
+        {
+            shown.remove(at);
+            widths.remove(at);
+        }
+        fit(&mut widths, &shown, most);
     }
-    let header = header.map(|header| form.screen.bold(&line(&header, &widths)) + "\n");
-    let rows = rows.iter().map(|row| line(row, &widths) + "\n");
-    header.into_iter().chain(rows).collect()
+    let header = shown.iter().map(|(_, column)| (column.header(form), column.form));
+    let header = (!form.no_headers).then(|| form.screen.bold(&line(header, &widths)) + "\n");
+    let row = |row: &Vec<String>| {
+        let cells = shown.iter().map(|(at, column)| (row.get(*at).map_or("", String::as_str), column.form));
+        line(cells, &widths) + "\n"
+    };
+    header.into_iter().chain(rows.iter().map(row)).collect()
 }
 
 /// A small table inside of other words.
 pub(super) fn table<const N: usize>(header: [&'static str; N], rows: &[[String; N]]) -> String {
     let rows = rows.iter().map(|row| row.to_vec()).collect();
-    table_of(&header.map(|header| (header, CellForm::Whole)), rows, TableForm::default())
+    table_of(&header.map(|header| Column::new(header, CellForm::Whole)), rows, TableForm::default())
+}
+
+/// The characters of a line.
+fn length(widths: &[usize]) -> usize {
+    widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)
+}
+
+/// The place of the column that a table can do without first.
+fn least_needed(shown: &[(usize, &Column)]) -> Option<usize> {
+    let spare = shown.iter().enumerate().filter_map(|(at, (_, column))| Some((column.spare_number()?, at)));
+    spare.max().map(|(_, at)| at)
 }
 
 /// Cuts the longest columns that may be cut until a line has at most so many characters.
-fn fit(widths: &mut [usize], may_cut: &[bool], most: usize) {
-    while widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1) > most {
-        let cuttable = widths.iter_mut().zip(may_cut).filter(|(width, may)| **may && **width > CUT_LEAST);
+fn fit(widths: &mut [usize], shown: &[(usize, &Column)], most: usize) {
+    while length(widths) > most {
+        let may_cut = |column: &Column| matches!(column.form, CellForm::Name | CellForm::Text | CellForm::Id);
+        let cuttable = widths.iter_mut().zip(shown);
+        let cuttable = cuttable.filter(|(width, (_, column))| may_cut(column) && **width > CUT_LEAST);
         let Some((longest, _)) = cuttable.max_by_key(|(width, _)| **width) else { return };
         *longest -= 1;
     }
 }
 
-fn line(cells: &[String], widths: &[usize]) -> String {
+fn line<'t>(cells: impl Iterator<Item = (&'t str, CellForm)>, widths: &[usize]) -> String {
     let mut line = String::new();
-    for (cell, &width) in cells.iter().zip(widths) {
-        match cell.char_indices().nth(width) {
-            Some(_) => line.extend(cell.chars().take(width - 1).chain("\u{2026}  ".chars())),
-            None => line.push_str(&format!("{cell:width$}  ")),
-        }
+    for ((cell, form), &width) in cells.zip(widths) {
+        let cell = cut(cell, form, width);
+        line.push_str(&format!("{cell:width$}  "));
     }
     line.truncate(line.trim_end().len());
     line
+}
+
+fn cut(cell: &str, form: CellForm, width: usize) -> Cow<'_, str> {
+    let length = cell.chars().count();
+    if length <= width {
+        return cell.into();
+    }
+    let kept = width.saturating_sub(1);
+    let tail = if form == CellForm::Name { kept / 2 } else { 0 };
+    let head = cell.chars().take(kept - tail);
+    head.chain(['\u{2026}']).chain(cell.chars().skip(length - tail)).collect::<String>().into()
+}
+
+/// A large number by its two first digits; none for others.
+fn short_count(text: &str) -> Option<String> {
+    if text.len() <= COUNT_DIGITS || !text.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    text.parse::<f64>().ok().map(|number| format!("{number:.1e}"))
+}
+
+/// How long ago a time was, in its largest unit, and in the next one where that says much; none for other texts.
+fn age_of(text: &str, now: SystemTime) -> Option<String> {
+    const UNITS: [(u64, &str); 5] = [(365 * 86_400, "y"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s")];
+    let seconds = now.duration_since(humantime::parse_rfc3339(text).ok()?).unwrap_or_default().as_secs();
+    let at = UNITS.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(UNITS.len() - 1);
+    let (unit, name) = UNITS[at];
+    let count = seconds / unit;
+    let rest = UNITS.get(at + 1).map(|(unit, name)| (seconds % UNITS[at].0 / unit, name));
+    Some(match rest.filter(|(rest, _)| count < 10 && *rest > 0) {
+        Some((rest, next)) => format!("{count}{name}{rest}{next}"),
+        None => format!("{count}{name}"),
+    })
 }
 
 /// The beginning of an id that a runtime has made; other ids as they are.
@@ -152,14 +271,14 @@ fn short_id(id: &str) -> &str {
 
 /// Puts rows into the order of one of the columns' [`fields`]. Numbers and addresses go by their values.
 pub(super) fn sort_by<T: Listed>(columns: &[Column], rows: &mut [T], field: &str) {
-    let at = columns.iter().position(|(header, _)| header.eq_ignore_ascii_case(field));
+    let at = columns.iter().position(|column| column.header.eq_ignore_ascii_case(field));
     let key = |row: &T| at.map(|at| SortKey::of(row.cells().swap_remove(at)));
     rows.sort_by_cached_key(key);
 }
 
 /// The fields that rows can be sorted by.
 pub(super) fn fields(columns: &[Column]) -> Vec<&'static str> {
-    columns.iter().map(|(header, _)| *header).collect()
+    columns.iter().map(|column| column.header).collect()
 }
 
 /// Numbers come before addresses, and what is neither comes last.
@@ -218,10 +337,10 @@ mod tests {
     }
 
     const COLUMNS: [Column; 4] = [
-        ("ADDRESS", CellForm::Whole),
-        ("POD", CellForm::Text),
-        ("CONTAINER", CellForm::Id),
-        ("CNI", CellForm::Wide),
+        Column::new("ADDRESS", CellForm::Whole),
+        Column::new("POD", CellForm::Name),
+        Column::new("CONTAINER", CellForm::Id).spare(1),
+        Column::new("CNI", CellForm::Text).wide(),
     ];
 
     fn rows() -> Vec<Vec<String>> {
@@ -249,19 +368,69 @@ mod tests {
         assert_eq!(none.lines().count(), 2, "{none}");
     }
 
+    fn fitted(columns: &[Column], rows: Vec<Vec<String>>, width: usize) -> String {
+        let screen = Screen { width: Some(width), ..Screen::default() };
+        table_of(columns, rows, TableForm { screen, ..TableForm::default() })
+    }
+
     #[test]
-    fn a_table_fits_its_terminal_and_addresses_stay_whole() {
-        let fitted = |width| {
-            let screen = Screen { width: Some(width), ..Screen::default() };
-            table_of(&COLUMNS, rows(), TableForm { screen, ..TableForm::default() })
+    fn columns_are_left_out_before_names_are_cut() {
+        let columns = [
+            Column::new("ADDRESS", CellForm::Whole),
+            Column::new("NODE", CellForm::Name).spare(1),
+            Column::new("IFNAME", CellForm::Name).spare(2),
+            Column::new("POD", CellForm::Name),
+        ];
+        let row = ["10.0.0.1", "worker-17", "net1", "team/trainer-abcdef-x1"];
+        let table = |width| fitted(&columns, vec![row.map(str::to_owned).to_vec()], width);
+        let all = "ADDRESS   NODE       IFNAME  POD\n10.0.0.1  worker-17  net1    team/trainer-abcdef-x1\n";
+        assert_eq!(table(51), all);
+        assert_eq!(table(50), "ADDRESS   NODE       POD\n10.0.0.1  worker-17  team/trainer-abcdef-x1\n");
+        assert_eq!(table(42), "ADDRESS   POD\n10.0.0.1  team/trainer-abcdef-x1\n");
+        assert_eq!(table(31), "ADDRESS   POD\n10.0.0.1  team/train\u{2026}-abcdef-x1\n");
+    }
+
+    #[test]
+    fn addresses_stay_whole_in_a_terminal_that_is_too_narrow_for_them() {
+        let narrow = fitted(&COLUMNS, rows(), 10);
+        assert!(narrow.contains("fd00::1234:5678:9abc:def0  -\n"), "{narrow}");
+        assert!(narrow.contains("  te\u{2026}me\n"), "{narrow}");
+    }
+
+    #[test]
+    fn a_terminal_shows_ages_and_the_sizes_of_large_numbers() {
+        let columns =
+            [Column::new("SIZE", CellForm::Count), Column::new("SINCE", CellForm::Time("AGE"))];
+        let row = ["18446744073709551616", "2026-01-02T03:04:05Z"].map(str::to_owned).to_vec();
+        let now = humantime::parse_rfc3339("2026-01-02T05:04:06Z").ok();
+        let screen = Screen { now, ..Screen::default() };
+        let table = |is_wide, screen| {
+            table_of(&columns, vec![row.clone()], TableForm { is_wide, screen, no_headers: false })
         };
-        let longest = |text: &str| text.lines().map(|line| line.chars().count()).max();
-        assert_eq!(longest(&fitted(60)), Some(60));
-        let expected = "  team/a-pod-with\u{2026}  0123456789ab";
-        assert!(fitted(60).contains(expected), "{}", fitted(60));
-        // Narrower than it can get.
-        let narrow = fitted(10);
-        assert!(narrow.contains("fd00::1234:5678:9abc:def0  -      cnit\u{2026}\n"), "{narrow}");
+        assert_eq!(table(false, screen), "SIZE    AGE\n1.8e19  2h\n");
+        assert_eq!(table(false, Screen::default()), "SIZE    SINCE\n1.8e19  2026-01-02T03:04:05Z\n");
+        let wide = "SIZE                  SINCE\n18446744073709551616  2026-01-02T03:04:05Z\n";
+        assert_eq!(table(true, screen), wide);
+    }
+
+    #[test]
+    fn ages_have_at_most_two_units() {
+        let now = humantime::parse_rfc3339("2026-11-02T12:00:00Z").expect("a time");
+        for (since, age) in [
+            ("2026-11-02T12:00:00Z", Some("0s")),
+            // By another clock.
+            ("2026-11-02T12:30:00Z", Some("0s")),
+            ("2026-11-02T11:59:01Z", Some("59s")),
+            ("2026-11-02T11:57:55Z", Some("2m5s")),
+            ("2026-11-02T11:49:55Z", Some("10m")),
+            ("2026-11-02T02:59:00Z", Some("9h1m")),
+            ("2026-10-29T08:00:00Z", Some("4d4h")),
+            ("2026-01-02T00:00:00Z", Some("304d")),
+            ("2024-11-02T12:00:00Z", Some("2y")),
+            ("-", None),
+        ] {
+            assert_eq!(age_of(since, now).as_deref(), age, "{since}");
+        }
     }
 
     #[test]
@@ -278,7 +447,7 @@ mod tests {
     #[test]
     fn numbers_and_addresses_go_by_their_values() {
         let mut rows = ["b", "fd00::1", "10", "10.0.0.10", "9", "10.0.0.9", "a"].map(Cell);
-        sort_by(&[("CELL", CellForm::Text)], &mut rows, "cell");
+        sort_by(&[Column::new("CELL", CellForm::Text)], &mut rows, "cell");
         let sorted = rows.map(|Cell(text)| text);
         assert_eq!(sorted, ["9", "10", "10.0.0.9", "10.0.0.10", "fd00::1", "a", "b"]);
         assert_eq!(fields(&COLUMNS), ["ADDRESS", "POD", "CONTAINER", "CNI"]);

@@ -52,12 +52,12 @@ pub(super) async fn top<K: Kv>(
     let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
     let mut counts = counts(wanted, args.by);
     counts.truncate(args.most.unwrap_or(usize::MAX));
-    let columns = [(args.by.header(), CellForm::Text), HELD];
+    let columns = [Column::new(args.by.header(), CellForm::Name), HELD];
     let ListOutput { format, no_headers, sort_by } = &args.output;
     // Each name of the first column means it, whatever is counted.
     let sort_by = sort_by
         .as_deref()
-        .map(|field| if field.eq_ignore_ascii_case(HELD.0) { HELD.0 } else { columns[0].0 });
+        .map(|field| if field.eq_ignore_ascii_case(HELD.header) { HELD.header } else { columns[0].header });
     let output = ListOutput { format: *format, no_headers: *no_headers, sort_by: sort_by.map(str::to_owned) };
     terminal.list(&columns, counts, &output)?;
     Ok(ExitCode::SUCCESS)
@@ -88,15 +88,15 @@ fn counts<'r>(rows: impl Iterator<Item = &'r Row>, by: Consumer) -> Vec<Consumer
     counts
 }
 
-const HELD: Column = ("HELD", CellForm::Whole);
+const HELD: Column = Column::new("HELD", CellForm::Count);
 
 /// The columns to sort consumers by: all headers that the first column may have, and its name in JSON.
 pub(super) const SORTED_BY: [Column; 6] = [
-    ("NAME", CellForm::Text),
-    ("NAMESPACE", CellForm::Text),
-    ("POD", CellForm::Text),
-    ("NODE", CellForm::Text),
-    ("NETWORK", CellForm::Text),
+    Column::new("NAME", CellForm::Name),
+    Column::new("NAMESPACE", CellForm::Name),
+    Column::new("POD", CellForm::Name),
+    Column::new("NODE", CellForm::Name),
+    Column::new("NETWORK", CellForm::Name),
     HELD,
 ];
 

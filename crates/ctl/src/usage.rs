@@ -249,18 +249,19 @@ impl RangeUsage<'_> {
     }
 }
 
-pub(super) const COLUMNS: [Column; 11] = [
-    ("NETWORK", CellForm::Text),
-    ("RANGE", CellForm::Whole),
-    ("STATE", CellForm::Whole),
-    ("SIZE", CellForm::Whole),
-    ("HELD", CellForm::Whole),
-    ("FREE", CellForm::Whole),
-    ("COOLING", CellForm::Whole),
-    ("ASIDE", CellForm::Whole),
-    ("UNUSED", CellForm::Whole),
-    ("FOR", CellForm::Text),
-    ("LAST ASKED", CellForm::Whole),
+pub(super) const COLUMNS: [Column; 12] = [
+    Column::new("NETWORK", CellForm::Name),
+    Column::new("RANGE", CellForm::Whole),
+    Column::new("STATE", CellForm::Whole).spare(2),
+    Column::new("SIZE", CellForm::Count),
+    Column::new("HELD", CellForm::Count),
+    Column::new("FREE", CellForm::Count),
+    Column::new("USED", CellForm::Whole),
+    Column::new("COOLING", CellForm::Whole).spare(3),
+    Column::new("ASIDE", CellForm::Whole).spare(4),
+    Column::new("UNUSED", CellForm::Whole).spare(5),
+    Column::new("FOR", CellForm::Text),
+    Column::new("LAST ASKED", CellForm::Time("LAST ASKED")).spare(6),
 ];
 
 impl Listed for RangeUsage<'_> {
@@ -274,6 +275,7 @@ impl Listed for RangeUsage<'_> {
             number(self.size),
             self.held.to_string(),
             number(self.free),
+            or_dash(self.size.and_then(|size| percent(self.held, size)).as_deref()),
             self.cooling.to_string(),
             self.set_aside.to_string(),
             self.unused.to_string(),
@@ -285,6 +287,12 @@ impl Listed for RangeUsage<'_> {
     fn name(&self) -> String {
         or_dash(self.range.as_deref())
     }
+}
+
+/// How much of a range is held; none if it gives no address.
+fn percent(held: usize, size: u128) -> Option<String> {
+    let percent = (held as u128 * 100).checked_div(size)?;
+    Some(if percent == 0 && held > 0 { "<1%".to_owned() } else { format!("{percent}%") })
 }
 
 /// The holders of addresses that only older ranges give.

@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn golden_in_colours() {
-        let screen = Screen { width: Some(50), has_colour: true, has_utf8: true };
+        let screen = Screen { width: Some(50), has_colour: true, has_utf8: true, now: None };
         assert_eq!(drawn(MapBy::Fill, screen), include_str!("golden/colours.txt"));
         // Without UTF-8 there are no half blocks.
         let screen = Screen { has_utf8: false, ..screen };
@@ -134,7 +134,7 @@ mod tests {
             let screen = Screen { width: Some(width), ..Screen::default() };
             assert_eq!(frame(screen, 13), Frame { columns, rows: LINES }, "{width}");
         }
-        let coloured = Screen { width: None, has_colour: true, has_utf8: true };
+        let coloured = Screen { width: None, has_colour: true, has_utf8: true, now: None };
         assert_eq!(frame(coloured, 13), Frame { columns: 64, rows: 2 * LINES });
     }
 }

@@ -169,12 +169,12 @@ impl<'a> ListedPool<'a> {
 
 /// The columns of a list of pools.
 pub(crate) const LIST_COLUMNS: [Column; 6] = [
-    ("POOL", CellForm::Text),
-    ("NETWORK", CellForm::Text),
-    ("RANGES", CellForm::Whole),
-    ("SIZE", CellForm::Whole),
-    ("ORDER", CellForm::Whole),
-    ("NOTE", CellForm::Text),
+    Column::new("POOL", CellForm::Name),
+    Column::new("NETWORK", CellForm::Name),
+    Column::new("RANGES", CellForm::Whole),
+    Column::new("SIZE", CellForm::Count),
+    Column::new("ORDER", CellForm::Whole).spare(1),
+    Column::new("NOTE", CellForm::Text),
 ];
 
 impl Listed for ListedPool<'_> {
@@ -346,16 +346,16 @@ impl<'a> PoolUse<'a> {
 
 /// The columns of what is used of pools.
 pub(crate) const STATUS_COLUMNS: [Column; 10] = [
-    ("POOL", CellForm::Text),
-    ("NETWORK", CellForm::Text),
-    ("SIZE", CellForm::Whole),
-    ("HELD", CellForm::Whole),
-    ("FREE", CellForm::Whole),
-    ("DRAINING", CellForm::Whole),
-    ("CLOSED", CellForm::Whole),
-    ("OUTSIDE", CellForm::Whole),
-    ("ASIDE", CellForm::Whole),
-    ("COOLING", CellForm::Whole),
+    Column::new("POOL", CellForm::Name),
+    Column::new("NETWORK", CellForm::Name),
+    Column::new("SIZE", CellForm::Count),
+    Column::new("HELD", CellForm::Count),
+    Column::new("FREE", CellForm::Count),
+    Column::new("DRAINING", CellForm::Whole).spare(1),
+    Column::new("CLOSED", CellForm::Whole).spare(2),
+    Column::new("OUTSIDE", CellForm::Whole).spare(3),
+    Column::new("ASIDE", CellForm::Whole).spare(4),
+    Column::new("COOLING", CellForm::Whole).spare(5),
 ];
 
 impl Listed for PoolUse<'_> {
