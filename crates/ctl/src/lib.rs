@@ -6,7 +6,7 @@
 //! - `list` (with `watch`), `show`, `usage`, `map`, `top`, `leaks`, `check` (with `mend`, `keeper`, `restore`),
 //!   `release`, `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version` (with
 //!   completion): what needs no store; `doctor`: what goes on without one.
-//! - `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
+//! - `selector`, `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `output::ListOutput`.
 //!
 //! The answer goes to stdout, everything else to stderr. Exit codes: 0 done, 1 the command failed or has found
@@ -32,6 +32,7 @@ mod pool;
 mod release;
 mod repair;
 mod restore;
+mod selector;
 mod show;
 pub mod start;
 mod table;

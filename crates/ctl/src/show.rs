@@ -1,23 +1,19 @@
 //! `metes show`.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use ipnetwork::IpNetwork;
+use clap::Args;
 
-use super::filter::{Filter, PodName, pod_name};
+use super::filter::Filter;
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
-use super::output::{ListFormat, ListOutput, value_name};
-use super::release::{ReleaseTarget, release_target};
+use super::output::{ListFormat, ListOutput};
+use super::selector::{self, Selector, WordKind};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
-use metes_core::pool::{Addr, Held, HoldNote, NetworkName, Owner, OwnerKind, OwnerRecord, PodUid, PoolName};
-use metes_core::snapshot::Snapshot;
-use metes_engine::kv::{Failure, Kv};
+use metes_core::pool::{Addr, HoldNote, NetworkName, PodUid};
+use metes_engine::kv::Kv;
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
@@ -33,17 +29,6 @@ pub(super) struct ShowArgs {
     output: ListOutput,
 }
 
-/// The kind of thing that a word may be the name of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum WordKind {
-    /// A container, or the beginning of its id
-    Container,
-    /// A network
-    Network,
-    /// A pool
-    Pool,
-}
-
 /// Shows all rows of what is asked for.
 pub(super) async fn show<K: Kv>(
     context: &Context<'_, K>,
@@ -52,19 +37,21 @@ pub(super) async fn show<K: Kv>(
 ) -> Result<ExitCode, CliError> {
     let ShowArgs { what, kind, filter, output } = args;
     let failed = || CliError::store(format!("look up {what:?}"));
-    let (subject, read_before) = match Sought::of(what, *kind, filter.network.as_ref()) {
+    let (subject, read_before) = match Selector::of(what, *kind, filter.network.as_ref()) {
         Ok(subject) => (subject, None),
-        Err(word) => named(context, word, *kind).await.map_err(failed())?.map_err(CliError::Refused)?,
+        Err(word) => {
+            selector::named(context, word, *kind).await.map_err(failed())?.map_err(CliError::Refused)?
+        }
     };
     let inventory = match read_before {
         Some(inventory) => inventory,
-        None => read(context, &subject, args).await.map_err(failed())?,
+        None => selector::read(context, &subject, filter).await.map_err(failed())?,
     };
     tell_unreadable(&inventory, None, terminal);
     let is_meant = |row: &&Row| subject.has(row) && row.is_wanted(filter);
     let rows: Vec<&Row> = inventory.rows.iter().filter(is_meant).collect();
     if rows.is_empty() {
-        return Err(CliError::Refused(subject.nothing(&inventory, args)));
+        return Err(CliError::Refused(nothing(&subject, &inventory, args)));
     }
     if output.format == ListFormat::Table && subject.is_shown_in_full() {
         let blocks: Vec<String> = rows.into_iter().map(block).collect();
@@ -75,193 +62,23 @@ pub(super) async fn show<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The thing to show.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Sought {
-    /// An address, in one network if it is said which.
-    Address(Option<NetworkName>, IpAddr),
-    /// A static address that is only recorded.
-    Recorded(IpAddr),
-    Prefix(IpNetwork),
-    Owner(Owner),
-    Pod(PodName),
-    /// Exactly this container.
-    Container(String),
-    /// All containers with such ids.
-    ContainersFrom(String),
-    Network(NetworkName),
-    Pool(PoolName),
-}
-
-impl Sought {
-    /// Reads the thing that a text means by its form.
-    ///
-    /// # Errors
-    /// The text, if it is a name, so that only the store can say of what.
-    fn of<'t>(what: &'t str, kind: Option<WordKind>, network: Option<&NetworkName>) -> Result<Self, &'t str> {
-        if kind.is_some() {
-            return Err(what);
-        }
-        match (what.parse::<IpNetwork>(), release_target(what), pod_name(what)) {
-            (Ok(prefix), ..)
-                if what.contains('/') && prefix.ip() == prefix.network() && prefix.size() > 1u32.into() =>
-            {
-                Ok(Sought::Prefix(prefix))
-            }
-            (Ok(address), ..) => Ok(Sought::Address(network.cloned(), address.ip())),
-            (_, Ok(ReleaseTarget::InNetwork(None, address)), _) => Ok(Sought::Recorded(address)),
-            (_, Ok(ReleaseTarget::InNetwork(network, address)), _) => Ok(Sought::Address(network, address)),
-            (_, Ok(ReleaseTarget::Owner(owner)), _) => Ok(Sought::Owner(owner)),
-            (_, _, Ok(pod)) => Ok(Sought::Pod(pod)),
-            _ => Err(what),
-        }
-    }
-
-    fn has(&self, row: &Row) -> bool {
-        let id = row.container().map_or("", |owner| owner.container_id.as_str());
-        match self {
-            Sought::Address(network, address) => {
-                row.address == Addr::from(*address) && (network.is_none() || row.network == *network)
-            }
-            Sought::Recorded(address) => row.address == Addr::from(*address) && row.network.is_none(),
-            Sought::Prefix(prefix) => prefix.contains(row.address.ip()),
-            Sought::Owner(owner) => row.owner() == Some(owner),
-            Sought::Pod(pod) => row.holder.as_ref().is_some_and(|holder| pod.is(&holder.labels.pod)),
-            Sought::Container(wanted) => id == wanted,
-            Sought::ContainersFrom(beginning) => id.starts_with(beginning),
-            Sought::Network(network) => row.network.as_ref() == Some(network),
-            Sought::Pool(pool) => row.is_from(pool),
-        }
-    }
-
-    /// True if it is about few addresses, so that all is told of each.
-    fn is_shown_in_full(&self) -> bool {
-        !matches!(self, Sought::Prefix(_) | Sought::Network(_) | Sought::Pool(_))
-    }
-
-    /// The sentence that nothing of it is held.
-    fn nothing(&self, inventory: &Inventory, args: &ShowArgs) -> String {
-        let ShowArgs { what, filter, .. } = args;
-        let is_there = |(_, address): &&(NetworkName, Addr)| match self {
-            Sought::Address(_, wanted) => *address == Addr::from(*wanted),
-            _ => false,
-        };
-        let cooling = inventory.cooling.iter().find(is_there);
-        let cooling = cooling.map(|(network, _)| format!(", and is cooling in network {network}"));
-        let cooling = cooling.unwrap_or_default();
-        let advice = match self {
-            Sought::Address(None, address) => {
-                format!("metes show /{address} looks for a static address that is only recorded")
-            }
-            _ => "metes list shows what is".to_owned(),
-        };
-        format!("{what} is not held{filter}{cooling}; {advice}")
-    }
-}
-
-/// Reads the part of the store that has a subject.
-async fn read<K: Kv>(
-    context: &Context<'_, K>,
-    subject: &Sought,
-    args: &ShowArgs,
-) -> Result<Inventory, Failure> {
-    let networks = match (subject, &args.filter.network) {
-        (Sought::Address(Some(network), _), _) | (Sought::Prefix(_), Some(network)) => {
-            vec![network.clone()]
-        }
-        (Sought::Address(..) | Sought::Prefix(_), _) => context.networks().await?,
-        _ => Vec::new(),
+/// The sentence that nothing of it is held.
+fn nothing(selector: &Selector, inventory: &Inventory, args: &ShowArgs) -> String {
+    let ShowArgs { what, filter, .. } = args;
+    let is_there = |(_, address): &&(NetworkName, Addr)| match selector {
+        Selector::Address(_, wanted) => *address == Addr::from(*wanted),
+        _ => false,
     };
-    match subject {
-        Sought::Address(network, address) => {
-            let inventory = context.of_address(&networks, *address).await?;
-            if network.is_some() || !inventory.rows.is_empty() || !inventory.unreadable.is_empty() {
-                return Ok(inventory);
-            }
-            let Some(mut recorded) = context.recorded_among_few(*address).await? else {
-                return Ok(inventory);
-            };
-            recorded.take(inventory);
-            Ok(recorded)
+    let cooling = inventory.cooling.iter().find(is_there);
+    let cooling = cooling.map(|(network, _)| format!(", and is cooling in network {network}"));
+    let cooling = cooling.unwrap_or_default();
+    let advice = match selector {
+        Selector::Address(None, address) => {
+            format!("metes show /{address} looks for a static address that is only recorded")
         }
-        Sought::Recorded(address) => context.recorded(&|held| held == *address).await,
-        Sought::Prefix(prefix) => {
-            let mut inventory = context.of_prefix(&networks, *prefix).await?;
-            if args.filter.network.is_none() {
-                inventory.rows.retain(|row| row.network.is_some());
-                inventory.take(context.recorded(&|held| prefix.contains(held)).await?);
-            }
-            Ok(inventory)
-        }
-        Sought::Network(network) => context.of_network(network).await,
-        Sought::Owner(owner) => {
-            context.of_owners(&[context.session.keys.owner(owner)], &|found, _| found == owner).await
-        }
-        Sought::Container(id) | Sought::ContainersFrom(id) => {
-            context.of_all_owners(&|found, _| found.container_id.as_str().starts_with(id)).await
-        }
-        Sought::Pod(pod) => {
-            let is_its = |record: &OwnerRecord| pod.is(&record.labels.pod);
-            context.of_all_owners(&|_, record| record.is_none_or(is_its)).await
-        }
-        Sought::Pool(pool) => {
-            let is_from = |held: &Held| held.pool.as_ref().is_some_and(|from| from.name == *pool);
-            let has_one = |record: &OwnerRecord| record.addresses.iter().any(is_from);
-            context.of_all_owners(&|_, record| record.is_none_or(has_one)).await
-        }
-    }
-}
-
-/// Finds the stored thing of that name. Returns it with the inventory, if one was read for this; else a sentence that
-/// says why the name is not clear.
-async fn named<K: Kv>(
-    context: &Context<'_, K>,
-    word: &str,
-    kind: Option<WordKind>,
-) -> Result<Result<(Sought, Option<Inventory>), String>, Failure> {
-    let keys = context.session.keys;
-    let mut containers = None;
-    let mut found: Vec<(WordKind, Sought)> = Vec::new();
-    let is_asked = |one: WordKind| kind.is_none_or(|kind| kind == one);
-    if let (true, Ok(network)) = (is_asked(WordKind::Network), NetworkName::stored(word))
-        && context.has_any(&keys.net(&network)).await?
-    {
-        found.push((WordKind::Network, Sought::Network(network)));
-    }
-    if let (true, Ok(pool)) = (is_asked(WordKind::Pool), word.parse::<PoolName>()) {
-        let mut snapshot = Snapshot::default();
-        context.session.read(&[keys.pool(&pool)], &mut snapshot).await?;
-        if snapshot.entry(&keys.pool(&pool)).is_some() {
-            found.push((WordKind::Pool, Sought::Pool(pool)));
-        }
-    }
-    if is_asked(WordKind::Container) && !word.is_empty() {
-        let begins_so = |owner: &Owner, _: Option<&OwnerRecord>| {
-            matches!(owner.kind(), OwnerKind::Container(_) | OwnerKind::Unknown)
-                && owner.container_id.as_str().starts_with(word)
-        };
-        let inventory = context.of_all_owners(&begins_so).await?;
-        let ids: BTreeSet<&str> = inventory.owners.keys().map(|owner| owner.container_id.as_str()).collect();
-        let subject = match ids.contains(word) {
-            true => Sought::Container(word.to_owned()),
-            false => Sought::ContainersFrom(word.to_owned()),
-        };
-        found.extend((!ids.is_empty()).then_some((WordKind::Container, subject)));
-        containers = Some(inventory);
-    }
-    Ok(match &found[..] {
-        [(WordKind::Container, subject)] => Ok((subject.clone(), containers)),
-        [(_, subject)] => Ok((subject.clone(), None)),
-        [] => Err(format!(
-            "{word:?} is no address, and no container that holds one, network or pool of that name is known; metes \
-             list shows what is held"
-        )),
-        several => {
-            let kinds: Vec<String> =
-                several.iter().map(|(kind, _)| format!("--as {}", value_name(*kind))).collect();
-            Err(format!("{word:?} could be several: say which with {}", kinds.join(" or ")))
-        }
-    })
+        _ => "metes list shows what is".to_owned(),
+    };
+    format!("{what} is not held{filter}{cooling}; {advice}")
 }
 
 /// All that is known of one address, one line each.
@@ -316,6 +133,8 @@ mod tests {
     use crate::inventory::Inventory;
     use crate::table::{Listed, TableForm, table_of};
     use metes_audit::fixture;
+    use std::net::IpAddr;
+
     use metes_core::pool::{Held, Labels, Owner, OwnerRecord, Record, Reservation};
 
     fn inventory() -> Inventory {
@@ -432,26 +251,6 @@ rail-7   fd00:56::70:8  ml/trainer-large-language-model-rank-00017-q8z7w  3d
                 r#""node":"n2","cluster":null,"cni_network":"fixed","created_at":null,"hold":null,"kept":null}"#,
             )
         );
-    }
-
-    #[test]
-    fn a_text_means_what_its_form_says() {
-        let network = |name: &str| NetworkName::stored(name).expect("a name");
-        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
-        let of = |what| Sought::of(what, None, None);
-        for plain in ["10.0.0.2", "10.0.0.2/16", "10.0.0.2/32"] {
-            assert_eq!(of(plain), Ok(Sought::Address(None, address("10.0.0.2"))), "{plain}");
-        }
-        assert_eq!(of("10.0.0.0/24"), Ok(Sought::Prefix("10.0.0.0/24".parse().expect("a prefix"))));
-        assert_eq!(of("fd00::/64"), Ok(Sought::Prefix("fd00::/64".parse().expect("a prefix"))));
-        let blue = Some(network("blue"));
-        assert_eq!(of("blue/10.0.0.2"), Ok(Sought::Address(blue.clone(), address("10.0.0.2"))));
-        assert_eq!(Sought::of("::1", None, blue.as_ref()), Ok(Sought::Address(blue, address("::1"))));
-        assert_eq!(of("/10.0.0.2"), Ok(Sought::Recorded(address("10.0.0.2"))));
-        assert!(matches!(of("east/n1/c1/eth0"), Ok(Sought::Owner(_))));
-        assert!(matches!(of("ns/web-0"), Ok(Sought::Pod(_))));
-        assert_eq!((of("blue"), of("")), (Err("blue"), Err("")));
-        assert_eq!(Sought::of("10.0.0.2", Some(WordKind::Container), None), Err("10.0.0.2"));
     }
 
     #[test]

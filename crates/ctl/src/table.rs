@@ -399,8 +399,7 @@ mod tests {
 
     #[test]
     fn a_terminal_shows_ages_and_the_sizes_of_large_numbers() {
-        let columns =
-            [Column::new("SIZE", CellForm::Count), Column::new("SINCE", CellForm::Time("AGE"))];
+        let columns = [Column::new("SIZE", CellForm::Count), Column::new("SINCE", CellForm::Time("AGE"))];
         let row = ["18446744073709551616", "2026-01-02T03:04:05Z"].map(str::to_owned).to_vec();
         let now = humantime::parse_rfc3339("2026-01-02T05:04:06Z").ok();
         let screen = Screen { now, ..Screen::default() };
