@@ -66,6 +66,25 @@ impl Filter {
         network.is_none() && place.is_anywhere() && namespace.is_none() && pod.is_none()
     }
 
+    /// What both mean; none if both say the same kind of thing.
+    pub(super) fn and(&self, more: Filter) -> Option<Self> {
+        fn either<T: Clone>(one: &Option<T>, other: Option<T>) -> Option<Option<T>> {
+            match (one, other) {
+                (Some(_), Some(_)) => None,
+                (one, other) => Some(one.clone().or(other)),
+            }
+        }
+        Some(Self {
+            network: either(&self.network, more.network)?,
+            place: Place {
+                node: either(&self.place.node, more.place.node)?,
+                cluster: either(&self.place.cluster, more.place.cluster)?,
+            },
+            namespace: either(&self.namespace, more.namespace)?,
+            pod: either(&self.pod, more.pod)?,
+        })
+    }
+
     /// True if addresses of this pod are meant.
     pub(super) fn is_of(&self, pod: &Pod) -> bool {
         self.namespace.as_ref().is_none_or(|wanted| pod.namespace == *wanted)

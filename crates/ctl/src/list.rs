@@ -9,17 +9,22 @@ use clap::Args;
 use super::filter::{Filter, Place};
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::output::ListOutput;
+use super::selector::{self, Found, SIMILAR_NAME_EDITS, Selector, WordKind};
 use super::{CliError, Context, Terminal, watch};
 use metes_config::keys::{did_you_mean, nearest};
 use metes_core::pool::{NetworkName, Owner, Pod};
 use metes_engine::follow::Follow;
 use metes_engine::kv::{Failure, Kv};
 
-/// The most edits between a name and a similar one that is suggested for it.
-const SIMILAR_NAME_EDITS: usize = 2;
-
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
+    /// Only this: an address, a prefix, a container id or its beginning, NAMESPACE/POD, or the name of a network, pool,
+    /// namespace or node
+    #[arg(value_name = "WHAT")]
+    what: Option<String>,
+    /// What WHAT is, if it may be several things
+    #[arg(long = "as", value_enum, value_name = "KIND", requires = "what")]
+    kind: Option<WordKind>,
     #[command(flatten)]
     filter: Filter,
     /// Only the first so many, by network and address
@@ -41,7 +46,8 @@ pub(super) async fn list<K: Kv + Follow>(
     args: &ListArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let filter = &args.filter;
+    let (selector, inventory, filter) = chosen(context, args).await?;
+    let filter = &filter;
     let failed = || CliError::store("list the held addresses");
     let is_watch = args.watch || args.watch_only;
     let from = if is_watch { watch::revision(context).await.map_err(failed())? + 1 } else { 0 };
@@ -49,17 +55,24 @@ pub(super) async fn list<K: Kv + Follow>(
         return watch::watch(context, from, filter, args.output.format, terminal).await;
     }
     let names = AskedNames::of(filter);
-    let inventory = match (args.limit, filter.network_alone()) {
-        (Some(limit), Some(network)) => context.first_of_network(network, limit).await,
-        _ => context.held_among(filter, &|pod| names.see_pod(pod)).await,
+    let inventory = match (inventory, &selector, args.limit, filter.network_alone()) {
+        (Some(inventory), ..) => Ok(inventory),
+        (None, Some(selector), ..) => selector::read(context, selector, filter).await,
+        (None, None, Some(limit), Some(network)) => context.first_of_network(network, limit).await,
+        (None, None, ..) => context.held_among(filter, &|pod| names.see_pod(pod)).await,
     };
     let inventory = inventory.map_err(failed())?;
     tell_unreadable(&inventory, filter.network.as_ref(), terminal);
-    let wanted = inventory.rows.iter().filter(|row| row.is_wanted(filter));
+    let is_selected = |row: &&Row| selector.as_ref().is_none_or(|selector| selector.has(row));
+    let wanted = inventory.rows.iter().filter(is_selected).filter(|row| row.is_wanted(filter));
     let rows: Vec<&Row> = wanted.take(args.limit.unwrap_or(usize::MAX)).collect();
-    if rows.is_empty() && !filter.is_empty() {
-        names.look(context, filter, &inventory).await.map_err(failed())?;
-        names.hints().iter().for_each(|hint| terminal.tell(hint));
+    if rows.is_empty() {
+        if let Some(selector) = &selector {
+            terminal.tell(&format!("metes: nothing is held of {selector}{filter}"));
+        } else if !filter.is_empty() {
+            names.look(context, filter, &inventory).await.map_err(failed())?;
+            names.hints().iter().for_each(|hint| terminal.tell(hint));
+        }
     }
     terminal.list(&COLUMNS, rows, &args.output)?;
     if args.watch {
@@ -67,6 +80,25 @@ pub(super) async fn list<K: Kv + Follow>(
         return watch::watch(context, from, filter, args.output.format, terminal).await;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is to be listed: where flags can say the same as a selector, by these alone.
+async fn chosen<K: Kv>(
+    context: &Context<'_, K>,
+    args: &ListArgs,
+) -> Result<(Option<Selector>, Option<Inventory>, Filter), CliError> {
+    let filter = &args.filter;
+    let Some(what) = &args.what else { return Ok((None, None, filter.clone())) };
+    let found = selector::find(context, what, args.kind, filter.network.as_ref()).await;
+    let found = found.map_err(CliError::store(format!("look up {what:?}")))?;
+    let Found { selector, inventory } = found.map_err(CliError::Refused)?;
+    match selector.as_filter().and_then(|more| filter.and(more)) {
+        Some(filter) => Ok((None, None, filter)),
+        None if args.watch || args.watch_only => Err(CliError::Refused(format!(
+            "a watch takes a network, pod, namespace or node, and no flag for the same: {what} is {selector}"
+        ))),
+        None => Ok((Some(selector), inventory, filter.clone())),
+    }
 }
 
 /// A name that was asked for.

@@ -1,19 +1,25 @@
-//! What a person names: an address, a prefix, a container, a pod, a network or a pool.
+//! What a person names: an address, a prefix, a container, a pod, a namespace, a node, a network or a pool.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use clap::ValueEnum;
 use ipnetwork::IpNetwork;
 
 use super::Context;
-use super::filter::{Filter, PodName, pod_name};
+use super::filter::{Filter, Place, PodName, pod_name};
 use super::inventory::{Inventory, Row};
 use super::output::value_name;
 use super::release::{ReleaseTarget, release_target};
-use metes_core::pool::{Addr, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PoolName};
+use metes_config::keys::did_you_mean;
+use metes_core::pool::{Addr, Held, NetworkName, Owner, OwnerKind, OwnerRecord, Pod, PoolName};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::{Failure, Kv};
+
+/// The most edits between a name and a similar one that is suggested for it.
+pub(super) const SIMILAR_NAME_EDITS: usize = 2;
 
 /// The kind of thing that a word may be the name of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,6 +30,10 @@ pub(super) enum WordKind {
     Network,
     /// A pool
     Pool,
+    /// A namespace that has pods with addresses
+    Namespace,
+    /// A node that has containers with addresses
+    Node,
 }
 
 /// The thing that a person names.
@@ -42,6 +52,28 @@ pub(super) enum Selector {
     ContainersFrom(String),
     Network(NetworkName),
     Pool(PoolName),
+    Namespace(String),
+    Node(String),
+}
+
+/// In words, as in "an address of ...".
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Selector::Address(Some(network), address) => write!(f, "address {address} of network {network}"),
+            Selector::Address(None, address) => write!(f, "address {address}"),
+            Selector::Recorded(address) => write!(f, "the static address {address}"),
+            Selector::Prefix(prefix) => write!(f, "prefix {prefix}"),
+            Selector::Owner(owner) => write!(f, "{owner}"),
+            Selector::Pod(PodName { namespace, name }) => write!(f, "pod {namespace}/{name}"),
+            Selector::Container(id) => write!(f, "container {id}"),
+            Selector::ContainersFrom(beginning) => write!(f, "a container {beginning}..."),
+            Selector::Network(network) => write!(f, "network {network}"),
+            Selector::Pool(pool) => write!(f, "pool {pool}"),
+            Selector::Namespace(namespace) => write!(f, "namespace {namespace}"),
+            Selector::Node(node) => write!(f, "node {node}"),
+        }
+    }
 }
 
 impl Selector {
@@ -86,29 +118,55 @@ impl Selector {
             Selector::ContainersFrom(beginning) => id.starts_with(beginning),
             Selector::Network(network) => row.network.as_ref() == Some(network),
             Selector::Pool(pool) => row.is_from(pool),
+            Selector::Namespace(namespace) => {
+                row.holder.as_ref().is_some_and(|holder| holder.labels.pod.namespace == *namespace)
+            }
+            Selector::Node(node) => row.container().is_some_and(|owner| owner.node == **node),
         }
+    }
+
+    /// The flags that say the same; none if there are no such flags.
+    pub(super) fn as_filter(&self) -> Option<Filter> {
+        let filter = Filter::default();
+        Some(match self {
+            Selector::Network(network) => Filter { network: Some(network.clone()), ..filter },
+            Selector::Pod(pod) => Filter { pod: Some(pod.clone()), ..filter },
+            Selector::Namespace(namespace) => Filter { namespace: Some(namespace.clone()), ..filter },
+            Selector::Node(node) => {
+                Filter { place: Place { node: Some(node.clone()), cluster: None }, ..filter }
+            }
+            _ => return None,
+        })
     }
 
     /// True if it is about few addresses, so that all is told of each.
     pub(super) fn is_shown_in_full(&self) -> bool {
-        !matches!(self, Selector::Prefix(_) | Selector::Network(_) | Selector::Pool(_))
+        matches!(
+            self,
+            Selector::Address(..)
+                | Selector::Recorded(_)
+                | Selector::Owner(_)
+                | Selector::Pod(_)
+                | Selector::Container(_)
+                | Selector::ContainersFrom(_)
+        )
     }
 }
 
-/// Reads the part of the store that has a subject.
+/// Reads the part of the store that has what is selected.
 pub(super) async fn read<K: Kv>(
     context: &Context<'_, K>,
-    subject: &Selector,
+    selector: &Selector,
     filter: &Filter,
 ) -> Result<Inventory, Failure> {
-    let networks = match (subject, &filter.network) {
+    let networks = match (selector, &filter.network) {
         (Selector::Address(Some(network), _), _) | (Selector::Prefix(_), Some(network)) => {
             vec![network.clone()]
         }
         (Selector::Address(..) | Selector::Prefix(_), _) => context.networks().await?,
         _ => Vec::new(),
     };
-    match subject {
+    match selector {
         Selector::Address(network, address) => {
             let inventory = context.of_address(&networks, *address).await?;
             if network.is_some() || !inventory.rows.is_empty() || !inventory.unreadable.is_empty() {
@@ -140,6 +198,9 @@ pub(super) async fn read<K: Kv>(
             let is_its = |record: &OwnerRecord| pod.is(&record.labels.pod);
             context.of_all_owners(&|_, record| record.is_none_or(is_its)).await
         }
+        Selector::Namespace(_) | Selector::Node(_) => {
+            context.held(&selector.as_filter().unwrap_or_default()).await
+        }
         Selector::Pool(pool) => {
             let is_from = |held: &Held| held.pool.as_ref().is_some_and(|from| from.name == *pool);
             let has_one = |record: &OwnerRecord| record.addresses.iter().any(is_from);
@@ -148,17 +209,34 @@ pub(super) async fn read<K: Kv>(
     }
 }
 
-/// Finds the stored thing of that name. Returns it with the inventory, if one was read for this; else a sentence that
-/// says why the name is not clear.
-pub(super) async fn named<K: Kv>(
+/// A selector, and what was read of the store to find out what it is.
+pub(super) struct Found {
+    pub(super) selector: Selector,
+    pub(super) inventory: Option<Inventory>,
+}
+
+/// Finds out what a text names: by its form, or by what is stored under this name. Else a sentence that says why that
+/// is not clear.
+pub(super) async fn find<K: Kv>(
+    context: &Context<'_, K>,
+    what: &str,
+    kind: Option<WordKind>,
+    network: Option<&NetworkName>,
+) -> Result<Result<Found, String>, Failure> {
+    match Selector::of(what, kind, network) {
+        Ok(selector) => Ok(Ok(Found { selector, inventory: None })),
+        Err(word) => named(context, word, kind).await,
+    }
+}
+
+async fn named<K: Kv>(
     context: &Context<'_, K>,
     word: &str,
     kind: Option<WordKind>,
-) -> Result<Result<(Selector, Option<Inventory>), String>, Failure> {
+) -> Result<Result<Found, String>, Failure> {
     let keys = context.session.keys;
-    let mut containers = None;
-    let mut found: Vec<(WordKind, Selector)> = Vec::new();
     let is_asked = |one: WordKind| kind.is_none_or(|kind| kind == one);
+    let mut found: Vec<(WordKind, Selector)> = Vec::new();
     if let (true, Ok(network)) = (is_asked(WordKind::Network), NetworkName::stored(word))
         && context.has_any(&keys.net(&network)).await?
     {
@@ -171,33 +249,110 @@ pub(super) async fn named<K: Kv>(
             found.push((WordKind::Pool, Selector::Pool(pool)));
         }
     }
-    if is_asked(WordKind::Container) && !word.is_empty() {
-        let begins_so = |owner: &Owner, _: Option<&OwnerRecord>| {
-            matches!(owner.kind(), OwnerKind::Container(_) | OwnerKind::Unknown)
-                && owner.container_id.as_str().starts_with(word)
-        };
-        let inventory = context.of_all_owners(&begins_so).await?;
-        let ids: BTreeSet<&str> = inventory.owners.keys().map(|owner| owner.container_id.as_str()).collect();
-        let subject = match ids.contains(word) {
-            true => Selector::Container(word.to_owned()),
-            false => Selector::ContainersFrom(word.to_owned()),
-        };
-        found.extend((!ids.is_empty()).then_some((WordKind::Container, subject)));
-        containers = Some(inventory);
+    let mut holders = Holders::default();
+    if !word.is_empty() && !matches!(kind, Some(WordKind::Network | WordKind::Pool)) {
+        holders = holders_of(context, word).await?;
+        found.extend(holders.named(word).into_iter().filter(|(kind, _)| is_asked(*kind)));
     }
     Ok(match &found[..] {
-        [(WordKind::Container, subject)] => Ok((subject.clone(), containers)),
-        [(_, subject)] => Ok((subject.clone(), None)),
-        [] => Err(format!(
-            "{word:?} is no address, and no container that holds one, network or pool of that name is known; metes \
-             list shows what is held"
-        )),
+        [(kind, selector)] => {
+            let inventory = (*kind == WordKind::Container).then_some(holders.containers);
+            Ok(Found { selector: selector.clone(), inventory })
+        }
+        [] => {
+            let similar = similar(context, word, kind, &holders).await?;
+            let looked = match kind {
+                Some(kind) => format!("no {} {word:?} is known", value_name(kind)),
+                None => format!(
+                    "{word:?} is no address, and no network, pool, namespace, node or container of that name is known"
+                ),
+            };
+            Err(format!("{looked}{similar}; metes list shows what is held"))
+        }
         several => {
             let kinds: Vec<String> =
                 several.iter().map(|(kind, _)| format!("--as {}", value_name(*kind))).collect();
             Err(format!("{word:?} could be several: say which with {}", kinds.join(" or ")))
         }
     })
+}
+
+/// Who holds addresses.
+#[derive(Default)]
+struct Holders {
+    /// The containers with ids that begin with a word.
+    containers: Inventory,
+    namespaces: BTreeSet<String>,
+    nodes: BTreeSet<String>,
+}
+
+/// Reads all owners.
+async fn holders_of<K: Kv>(context: &Context<'_, K>, word: &str) -> Result<Holders, Failure> {
+    let (namespaces, nodes) = (RefCell::default(), RefCell::default());
+    let see = |names: &RefCell<BTreeSet<String>>, name: &str| {
+        if !name.is_empty() && !names.borrow().contains(name) {
+            names.borrow_mut().insert(name.to_owned());
+        }
+    };
+    let begins_so = |owner: &Owner, record: Option<&OwnerRecord>| {
+        let is_container = match owner.kind() {
+            OwnerKind::Subject(subject) => {
+                see(&namespaces, &Pod::from(subject).namespace);
+                false
+            }
+            OwnerKind::Aside(..) => false,
+            OwnerKind::Container(_) | OwnerKind::Unknown => {
+                record.into_iter().for_each(|record| see(&namespaces, &record.labels.pod.namespace));
+                see(&nodes, owner.node.as_str());
+                true
+            }
+        };
+        is_container && owner.container_id.as_str().starts_with(word)
+    };
+    let containers = context.of_all_owners(&begins_so).await?;
+    Ok(Holders { containers, namespaces: namespaces.into_inner(), nodes: nodes.into_inner() })
+}
+
+impl Holders {
+    /// What a word may mean among them.
+    fn named(&self, word: &str) -> Vec<(WordKind, Selector)> {
+        let ids: BTreeSet<&str> =
+            self.containers.owners.keys().map(|owner| owner.container_id.as_str()).collect();
+        let container = match ids.contains(word) {
+            true => Selector::Container(word.to_owned()),
+            false => Selector::ContainersFrom(word.to_owned()),
+        };
+        [
+            (self.namespaces.contains(word), WordKind::Namespace, Selector::Namespace(word.to_owned())),
+            (self.nodes.contains(word), WordKind::Node, Selector::Node(word.to_owned())),
+            (!ids.is_empty(), WordKind::Container, container),
+        ]
+        .into_iter()
+        .filter_map(|(is_there, kind, selector)| is_there.then_some((kind, selector)))
+        .collect()
+    }
+}
+
+/// A question for the nearest of the names among which a word was looked for.
+async fn similar<K: Kv>(
+    context: &Context<'_, K>,
+    word: &str,
+    kind: Option<WordKind>,
+    holders: &Holders,
+) -> Result<String, Failure> {
+    let is_asked = |one: WordKind| kind.is_none_or(|kind| kind == one);
+    let mut names: Vec<String> = Vec::new();
+    if is_asked(WordKind::Network) {
+        names.extend(context.networks().await?.iter().map(NetworkName::to_string));
+    }
+    if is_asked(WordKind::Pool) {
+        names.extend(context.names(&context.session.keys.pools(), BTreeSet::new()).await?);
+    }
+    for (one, more) in [(WordKind::Namespace, &holders.namespaces), (WordKind::Node, &holders.nodes)] {
+        names.extend(more.iter().filter(|_| is_asked(one)).cloned());
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Ok(did_you_mean(word, &names, SIMILAR_NAME_EDITS))
 }
 
 #[cfg(test)]

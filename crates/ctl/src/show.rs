@@ -9,7 +9,7 @@ use super::filter::Filter;
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::list::tell_unreadable;
 use super::output::{ListFormat, ListOutput};
-use super::selector::{self, Selector, WordKind};
+use super::selector::{self, Found, Selector, WordKind};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
 use metes_core::pool::{Addr, HoldNote, NetworkName, PodUid};
@@ -17,7 +17,8 @@ use metes_engine::kv::Kv;
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
-    /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, a network or a pool
+    /// An address, NETWORK/ADDRESS, a prefix, a container id or its beginning, NAMESPACE/POD, or the name of a
+    /// network, pool, namespace or node
     #[arg(value_name = "WHAT")]
     what: String,
     /// What WHAT is, if it may be several things
@@ -37,23 +38,19 @@ pub(super) async fn show<K: Kv>(
 ) -> Result<ExitCode, CliError> {
     let ShowArgs { what, kind, filter, output } = args;
     let failed = || CliError::store(format!("look up {what:?}"));
-    let (subject, read_before) = match Selector::of(what, *kind, filter.network.as_ref()) {
-        Ok(subject) => (subject, None),
-        Err(word) => {
-            selector::named(context, word, *kind).await.map_err(failed())?.map_err(CliError::Refused)?
-        }
-    };
-    let inventory = match read_before {
+    let found = selector::find(context, what, *kind, filter.network.as_ref()).await.map_err(failed())?;
+    let Found { selector, inventory } = found.map_err(CliError::Refused)?;
+    let inventory = match inventory {
         Some(inventory) => inventory,
-        None => selector::read(context, &subject, filter).await.map_err(failed())?,
+        None => selector::read(context, &selector, filter).await.map_err(failed())?,
     };
     tell_unreadable(&inventory, None, terminal);
-    let is_meant = |row: &&Row| subject.has(row) && row.is_wanted(filter);
+    let is_meant = |row: &&Row| selector.has(row) && row.is_wanted(filter);
     let rows: Vec<&Row> = inventory.rows.iter().filter(is_meant).collect();
     if rows.is_empty() {
-        return Err(CliError::Refused(nothing(&subject, &inventory, args)));
+        return Err(CliError::Refused(nothing(&selector, &inventory, args)));
     }
-    if output.format == ListFormat::Table && subject.is_shown_in_full() {
+    if output.format == ListFormat::Table && selector.is_shown_in_full() {
         let blocks: Vec<String> = rows.into_iter().map(block).collect();
         terminal.answer(&blocks.join("\n"))?;
     } else {
