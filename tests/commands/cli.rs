@@ -246,9 +246,9 @@ fn usage() {
     let table = a.cli(["usage"]);
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let lines: Vec<Vec<String>> = table.stdout.lines().map(cells).collect();
-    let header = ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "COOLING", "ASIDE", "UNUSED", "FOR"];
-    assert_eq!(lines[0][..10], header, "{table}");
-    let small = ["small", "10.7.0.0/30", "asked", "for", "2", "2", "0", "0", "0", "0"];
+    let header = ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "USED", "COOLING", "ASIDE", "UNUSED", "FOR"];
+    assert_eq!(lines[0][..11], header, "{table}");
+    let small = ["small", "10.7.0.0/30", "asked", "for", "2", "2", "0", "100%", "0", "0", "0"];
     assert!(lines.iter().any(|line| line.starts_with(&small.map(str::to_owned))), "{table}");
     cluster.assert_clean();
 }
@@ -370,6 +370,52 @@ fn ids_are_shortened_in_tables_and_accepted_so() {
     cluster.assert_clean();
 }
 
+#[test]
+fn a_name_means_the_same_to_all_commands() {
+    let (cluster, a, _) = populated();
+    let listed = |arguments: &[&str]| -> BTreeSet<String> {
+        let outcome = a.cli([arguments, &["-o", "name"]].concat());
+        outcome.ok_text().lines().map(str::to_owned).collect()
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    let of_default: &[&str] = &["default/10.0.0.1", "default/10.0.0.2", "default/fd00::1"];
+    for (what, expected) in [
+        ("default", of_default),
+        ("b", &["default/10.0.0.2", "/192.0.2.1"]),
+        ("other", &["/192.0.2.1"]),
+        ("ns/web-0", &["default/10.0.0.1", "default/fd00::1"]),
+        ("fd00::1", &["default/fd00::1"]),
+        ("10.0.0.2/31", &["default/10.0.0.2"]),
+    ] {
+        for command in ["list", "show"] {
+            assert_eq!(listed(&[command, what]), names(expected), "{command} {what}");
+        }
+    }
+    assert_eq!(listed(&["list", "default", "--node", "b"]), names(&["default/10.0.0.2"]));
+    assert_eq!(listed(&["list", "default", "--limit", "1"]), names(&["default/10.0.0.1"]));
+    let ranges = listed(&["usage"]);
+    let of_storage = listed(&["usage", "storage"]);
+    assert!(!of_storage.is_empty() && of_storage.is_subset(&ranges), "{of_storage:?} of {ranges:?}");
+    for (arguments, words) in [
+        (&["list", "defalt"][..], "no network, pool, namespace, node or container of that name is known"),
+        (&["list", "defalt"], "did you mean \"default\"?"),
+        (&["show", "othr"], "did you mean \"other\"?"),
+        (&["usage", "storag"], "no network or pool of that name is known; did you mean \"storage\"?"),
+        (&["usage", "ns/web-0"], "usage is of ranges"),
+        (&["list", "10.0.0.1", "--watch"], "10.0.0.1 is address 10.0.0.1"),
+        (&["release", "ns/web-9", "-y"], "no container of the pod ns/web-9 holds an address"),
+    ] {
+        let outcome = a.cli(arguments);
+        assert!(outcome.status.code() == Some(1) && outcome.stderr.contains(words), "{words}: {outcome}");
+    }
+    let nobody = a.cli(["list", "192.0.2.7"]);
+    assert!(nobody.succeeded() && nobody.stderr.contains("nothing is held of address 192.0.2.7"), "{nobody}");
+    let freed = a.cli(["release", "ns/web-0", "-y"]);
+    assert!(freed.ok_text().contains("10.0.0.1 of network default, fd00::1 of network default"), "{freed}");
+    assert_eq!(listed(&["list", "default"]), names(&["default/10.0.0.2"]));
+    cluster.assert_clean();
+}
+
 /// On a terminal of so many columns.
 fn on_a_terminal(node: &Node, columns: u32, arguments: &str) -> String {
     let command = format!("stty cols {columns}; {} {arguments}", metes().display());
@@ -386,7 +432,7 @@ fn a_table_fits_its_terminal_and_is_whole_in_a_pipe() {
     let shown = on_a_terminal(&node, 80, "list");
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].starts_with("\u{1b}[1mNETWORK") && lines[0].ends_with("AGE\u{1b}[0m"), "{shown:?}");
-    assert!(lines[1].contains('\u{2026}') && lines[1].chars().count() == 80, "{shown:?}");
+    assert!(lines[1].contains('\u{2026}') && lines[1].chars().count() <= 80, "{shown:?}");
     assert!(lines[1].contains("10.0.0.1 "), "{shown:?}");
     assert!(on_a_terminal(&node, 80, "list -o wide").contains(pod));
     let plain = node.cli(["list"]);
@@ -476,7 +522,7 @@ fn whatever_is_named_is_shown() {
     for (what, words) in [
         ("made", &["could be several", "--as pool", "--as container"][..]),
         ("default", &["could be several", "--as network or --as pool"]),
-        ("nosuch", &["no container", "network or pool"]),
+        ("nosuch", &["no network, pool, namespace, node or container"]),
         ("10.9.0.0/16", &["10.9.0.0/16 is not held"]),
         ("ns/nosuch", &["ns/nosuch is not held"]),
         ("storage/10.0.0.2", &["storage/10.0.0.2 is not held"]),

@@ -11,11 +11,12 @@ use super::hold::{HoldArgs, HoldsArgs};
 use super::leaks::LeaksArgs;
 use super::list::ListArgs;
 use super::map::MapArgs;
-use super::output::{ListOutput, Output};
+use super::output::Output;
 use super::pool::{POOL_AFTER_HELP, PoolVerb};
 use super::release::ReleaseArgs;
 use super::show::ShowArgs;
 use super::top::TopArgs;
+use super::usage::UsageArgs;
 use super::validate::{VALIDATE_AFTER_HELP, ValidateArgs};
 use super::version::VersionArgs;
 
@@ -133,7 +134,7 @@ pub(super) enum Command {
     /// and what lies outside of start and end. It is "older" if its CNI network has asked for other ranges
     /// since. If somebody still holds an address that only an older range gives, a line below says who. The
     /// row "-" counts addresses outside of all ranges.
-    Usage(ListOutput),
+    Usage(UsageArgs),
     /// Draw how full ranges are, and who holds their addresses
     ///
     /// On a terminal, or as a page for a browser: metes map storage -o html >map.html. A cell of the picture is a
@@ -240,6 +241,9 @@ mod tests {
             "leaks --node a -o name",
             "list --watch-only --network a -o json --timeout 1h",
             "list -w --namespace ns",
+            "list storage --as network",
+            "usage storage -o json",
+            "release team-a/web-0 10.0.0.1 -y",
             "version --server -o yaml",
             "completion zsh",
             "doctor -o yaml --timeout 1s",
@@ -276,6 +280,7 @@ mod tests {
         for bad in [
             "",
             "lsit",
+            "list --as network",
             "list --pod web-0",
             "list --pod ns/",
             "list --network a/b",
@@ -300,7 +305,7 @@ mod tests {
             "release 10.0.0.1 --container c1",
             "release --container c1 --network a",
             "release a/b/10.0.0.1",
-            "release blue/nonsense",
+            "release blue/non/sense",
             "release 10.0.0.1 -f -",
             "hold --note x",
             "hold 10.0.0.1",

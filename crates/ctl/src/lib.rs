@@ -173,7 +173,7 @@ async fn run<K: Kv + Follow>(
     let done = match command {
         Command::List(args) => list::list(&context, &args, terminal).await,
         Command::Show(args) => show::show(&context, &args, terminal).await,
-        Command::Usage(output) => usage::usage(&context, &output, terminal).await,
+        Command::Usage(args) => usage::usage(&context, &args, terminal).await,
         Command::Map(args) => map::map(&context, &args, terminal).await,
         Command::Top(args) => top::top(&context, &args, terminal).await,
         Command::Leaks(args) => leaks::leaks(&context, &args, terminal).await,

@@ -7,21 +7,21 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::filter::{Filter, Place};
+use super::filter::{Filter, Place, PodName, pod_name};
 use super::input::{answers_come_from_stdin, read_lines};
 use super::inventory::{Inventory, Row};
 use super::{CliError, Context, Terminal};
 use metes_core::cooling::CoolingLeases;
 use metes_core::plan::free::Freed;
-use metes_core::pool::{Addr, NO_CLUSTER, NetworkName, Owner, OwnerKind};
+use metes_core::pool::{Addr, NO_CLUSTER, NetworkName, Owner, OwnerKind, OwnerRecord};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::release::{self, FreeError};
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["targets", "containers", "file"]))]
 pub(super) struct ReleaseArgs {
-    /// Free the owners that hold these addresses
-    #[arg(value_name = "ADDRESS|NETWORK/ADDRESS", value_parser = release_target)]
+    /// Free the owners that hold these addresses, or all containers of these pods
+    #[arg(value_name = "ADDRESS|NETWORK/ADDRESS|NAMESPACE/POD", value_parser = release_target)]
     targets: Vec<ReleaseTarget>,
     /// The network of the addresses, if they are held in several
     #[arg(long, value_parser = NetworkName::stored, conflicts_with = "containers")]
@@ -54,6 +54,8 @@ pub(super) enum ReleaseTarget {
     InNetwork(Option<NetworkName>, IpAddr),
     /// All interfaces of the container with this id, or of the only one whose id begins so.
     Container(String),
+    /// All containers of a pod.
+    Pod(PodName),
     /// An interface of a container.
     Owner(Owner),
 }
@@ -68,7 +70,8 @@ pub(super) fn release_target(text: &str) -> Result<ReleaseTarget, String> {
         [network, held] => NetworkName::stored(network)
             .ok()
             .zip(address(held).ok())
-            .map(|(network, address)| ReleaseTarget::InNetwork(Some(network), address)),
+            .map(|(network, address)| ReleaseTarget::InNetwork(Some(network), address))
+            .or_else(|| pod_name(text).ok().map(ReleaseTarget::Pod)),
         [cluster, node, container, ifname] => {
             let cluster = if cluster.is_empty() { NO_CLUSTER } else { cluster };
             Owner::named([cluster, node, container, ifname]).ok().map(ReleaseTarget::Owner)
@@ -76,8 +79,7 @@ pub(super) fn release_target(text: &str) -> Result<ReleaseTarget, String> {
         _ => None,
     };
     target.ok_or_else(|| {
-        "expected ADDRESS, NETWORK/ADDRESS or CLUSTER/NODE/CONTAINER/INTERFACE, as `-o name` prints them"
-            .to_owned()
+        "expected ADDRESS, NETWORK/ADDRESS, NAMESPACE/POD or CLUSTER/NODE/CONTAINER/INTERFACE".to_owned()
     })
 }
 
@@ -158,6 +160,10 @@ async fn read<K: Kv>(
             ReleaseTarget::InNetwork(None, address) => context.recorded(&|held| held == *address).await?,
             ReleaseTarget::Container(id) => {
                 context.of_all_owners(&|owner, _| owner.container_id.as_str().starts_with(id)).await?
+            }
+            ReleaseTarget::Pod(pod) => {
+                let is_its = |record: &OwnerRecord| pod.is(&record.labels.pod);
+                context.of_all_owners(&|_, record| record.is_none_or(is_its)).await?
             }
             ReleaseTarget::Owner(owner) => {
                 context.of_owners(&[keys.owner(owner)], &|found, _| found == owner).await?
@@ -261,6 +267,7 @@ fn owners_of<'a>(
             vec![holder_of(inventory, *address, args, &is_in_network)?]
         }
         ReleaseTarget::Container(id) => owners_of_container(inventory, id, &args.place)?,
+        ReleaseTarget::Pod(pod) => owners_of_pod(inventory, pod, &args.place)?,
         ReleaseTarget::Owner(owner) => {
             let known = known_owners(inventory).find(|known| *known == owner);
             refuse_undecodable(inventory, &|undecodable| undecodable == owner)?;
@@ -390,6 +397,28 @@ fn owners_of_container<'a>(
     Ok(owners)
 }
 
+/// The containers of a pod that hold an address. What stays with the pod's name is not theirs.
+fn owners_of_pod<'a>(
+    inventory: &'a Inventory,
+    pod: &PodName,
+    place: &Place,
+) -> Result<Vec<&'a Owner>, Unchosen> {
+    let PodName { namespace, name } = pod;
+    let owners: BTreeSet<&Owner> = inventory
+        .rows
+        .iter()
+        .filter(|row| row.holder.as_ref().is_some_and(|holder| pod.is(&holder.labels.pod)))
+        .filter_map(Row::container)
+        .filter(|owner| place.holds(owner))
+        .collect();
+    if owners.is_empty() {
+        return Err(Unchosen::gone(format!(
+            "no container of the pod {namespace}/{name} holds an address{place}; metes list shows those that do"
+        )));
+    }
+    Ok(owners.into_iter().collect())
+}
+
 fn plan_words(inventory: &Inventory, owner: &Owner) -> String {
     format!("{} holds {}", owner, held_words(inventory, owner))
 }
@@ -455,6 +484,10 @@ mod tests {
         rows.iter_mut().filter(|row| row.address == fixture::addr("10.0.0.7")).for_each(|row| {
             row.holder.as_mut().expect("it is held").owner.cluster = "east".parse().ok();
         });
+        rows.iter_mut().filter(|row| row.address == fixture::addr("10.0.0.2")).for_each(|row| {
+            let pod = &mut row.holder.as_mut().expect("it is held").labels.pod;
+            (pod.namespace, pod.name) = ("ns".to_owned(), "web-0".to_owned());
+        });
         let mut inventory = Inventory::default();
         inventory.rows = rows;
         inventory
@@ -499,6 +532,8 @@ mod tests {
             ("--container c", Err("6 containers have ids that begin with \"c\", such as c1 and c2 and c3")),
             ("b/10.0.0.1", Ok("net1 of container c2 on n1")),
             ("/192.0.2.1", Err("say which with --container")),
+            ("ns/web-0", Ok("net1 of container c2 on n2")),
+            ("ns/web-1", Err("no container of the pod ns/web-1 holds an address")),
             ("/n2/c4/net1", Ok("net1 of container c4 on n2")),
             ("/n2/c3/net1", Err("net1 of container c3 on n2 holds nothing")),
             ("a/10.0.0.1 fd00::1 b/10.0.0.2", Ok("net1 of container c1 on n1, net1 of container c2 on n2")),

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use ipnetwork::IpNetwork;
 
 use super::Context;
-use super::filter::{Filter, Place, PodName, pod_name};
+use super::filter::{Filter, Place, PodName};
 use super::inventory::{Inventory, Row};
 use super::output::value_name;
 use super::release::{ReleaseTarget, release_target};
@@ -35,6 +35,9 @@ pub(super) enum WordKind {
     /// A node that has containers with addresses
     Node,
 }
+
+const ALL: [WordKind; 5] =
+    [WordKind::Network, WordKind::Pool, WordKind::Namespace, WordKind::Node, WordKind::Container];
 
 /// The thing that a person names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,17 +92,17 @@ impl Selector {
         if kind.is_some() {
             return Err(what);
         }
-        match (what.parse::<IpNetwork>(), release_target(what), pod_name(what)) {
-            (Ok(prefix), ..)
+        match (what.parse::<IpNetwork>(), release_target(what)) {
+            (Ok(prefix), _)
                 if what.contains('/') && prefix.ip() == prefix.network() && prefix.size() > 1u32.into() =>
             {
                 Ok(Selector::Prefix(prefix))
             }
-            (Ok(address), ..) => Ok(Selector::Address(network.cloned(), address.ip())),
-            (_, Ok(ReleaseTarget::InNetwork(None, address)), _) => Ok(Selector::Recorded(address)),
-            (_, Ok(ReleaseTarget::InNetwork(network, address)), _) => Ok(Selector::Address(network, address)),
-            (_, Ok(ReleaseTarget::Owner(owner)), _) => Ok(Selector::Owner(owner)),
-            (_, _, Ok(pod)) => Ok(Selector::Pod(pod)),
+            (Ok(address), _) => Ok(Selector::Address(network.cloned(), address.ip())),
+            (_, Ok(ReleaseTarget::InNetwork(None, address))) => Ok(Selector::Recorded(address)),
+            (_, Ok(ReleaseTarget::InNetwork(network, address))) => Ok(Selector::Address(network, address)),
+            (_, Ok(ReleaseTarget::Owner(owner))) => Ok(Selector::Owner(owner)),
+            (_, Ok(ReleaseTarget::Pod(pod))) => Ok(Selector::Pod(pod)),
             _ => Err(what),
         }
     }
@@ -223,19 +226,31 @@ pub(super) async fn find<K: Kv>(
     kind: Option<WordKind>,
     network: Option<&NetworkName>,
 ) -> Result<Result<Found, String>, Failure> {
-    match Selector::of(what, kind, network) {
-        Ok(selector) => Ok(Ok(Found { selector, inventory: None })),
-        Err(word) => named(context, word, kind).await,
+    find_among(context, what, kind, network, &ALL).await
+}
+
+/// The same, of a name among these kinds alone.
+pub(super) async fn find_among<K: Kv>(
+    context: &Context<'_, K>,
+    what: &str,
+    kind: Option<WordKind>,
+    network: Option<&NetworkName>,
+    kinds: &[WordKind],
+) -> Result<Result<Found, String>, Failure> {
+    match (Selector::of(what, kind, network), kind) {
+        (Ok(selector), _) => Ok(Ok(Found { selector, inventory: None })),
+        (Err(word), Some(kind)) => named(context, word, &[kind]).await,
+        (Err(word), None) => named(context, word, kinds).await,
     }
 }
 
 async fn named<K: Kv>(
     context: &Context<'_, K>,
     word: &str,
-    kind: Option<WordKind>,
+    kinds: &[WordKind],
 ) -> Result<Result<Found, String>, Failure> {
     let keys = context.session.keys;
-    let is_asked = |one: WordKind| kind.is_none_or(|kind| kind == one);
+    let is_asked = |one: WordKind| kinds.contains(&one);
     let mut found: Vec<(WordKind, Selector)> = Vec::new();
     if let (true, Ok(network)) = (is_asked(WordKind::Network), NetworkName::stored(word))
         && context.has_any(&keys.net(&network)).await?
@@ -250,7 +265,8 @@ async fn named<K: Kv>(
         }
     }
     let mut holders = Holders::default();
-    if !word.is_empty() && !matches!(kind, Some(WordKind::Network | WordKind::Pool)) {
+    let is_of_holders = |kind: &WordKind| !matches!(kind, WordKind::Network | WordKind::Pool);
+    if !word.is_empty() && kinds.iter().any(is_of_holders) {
         holders = holders_of(context, word).await?;
         found.extend(holders.named(word).into_iter().filter(|(kind, _)| is_asked(*kind)));
     }
@@ -260,14 +276,13 @@ async fn named<K: Kv>(
             Ok(Found { selector: selector.clone(), inventory })
         }
         [] => {
-            let similar = similar(context, word, kind, &holders).await?;
-            let looked = match kind {
-                Some(kind) => format!("no {} {word:?} is known", value_name(kind)),
-                None => format!(
-                    "{word:?} is no address, and no network, pool, namespace, node or container of that name is known"
-                ),
-            };
-            Err(format!("{looked}{similar}; metes list shows what is held"))
+            let similar = similar(context, word, kinds, &holders).await?;
+            let mut names: Vec<String> = kinds.iter().map(|kind| value_name(*kind)).collect();
+            let last = names.pop().unwrap_or_default();
+            let names = if names.is_empty() { last } else { format!("{} or {last}", names.join(", ")) };
+            Err(format!(
+                "{word:?} is no address, and no {names} of that name is known{similar}; metes list shows what is held"
+            ))
         }
         several => {
             let kinds: Vec<String> =
@@ -337,10 +352,10 @@ impl Holders {
 async fn similar<K: Kv>(
     context: &Context<'_, K>,
     word: &str,
-    kind: Option<WordKind>,
+    kinds: &[WordKind],
     holders: &Holders,
 ) -> Result<String, Failure> {
-    let is_asked = |one: WordKind| kind.is_none_or(|kind| kind == one);
+    let is_asked = |one: WordKind| kinds.contains(&one);
     let mut names: Vec<String> = Vec::new();
     if is_asked(WordKind::Network) {
         names.extend(context.networks().await?.iter().map(NetworkName::to_string));

@@ -3,14 +3,17 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 
 use super::hold::read_unused;
 use super::inventory::{Inventory, Row, holders};
 use super::output::{ListFormat, ListOutput};
 use super::overview::{KeySpan, Overview, between, merged};
+use super::selector::{self, Selector, WordKind};
 use super::table::{CellForm, Column, Listed, many, or_dash};
 use super::{CliError, Context, Terminal};
 use metes_core::keys::{Keys, NetworkAddress};
@@ -19,20 +22,56 @@ use metes_core::txn::Entry;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::walk::walk_between;
 
+#[derive(Debug, Args)]
+pub(super) struct UsageArgs {
+    /// Only ranges of this network or pool, or those that this address or prefix lies in or meets
+    #[arg(value_name = "WHAT")]
+    what: Option<String>,
+    #[command(flatten)]
+    output: ListOutput,
+}
+
 /// Prints the usage of each range.
 pub(super) async fn usage<K: Kv>(
     context: &Context<'_, K>,
-    output: &ListOutput,
+    args: &UsageArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
+    let UsageArgs { what, output } = args;
+    let selector = match what {
+        Some(what) => Some(selected(context, what).await?),
+        None => None,
+    };
     let counted = read(context).await.map_err(CliError::store("count the held addresses"))?;
-    let usages = usages(&counted);
+    let mut usages = usages(&counted);
+    if let Some(selector) = &selector {
+        usages.retain(|usage| usage.is_of(selector));
+        if usages.is_empty() {
+            terminal.tell(&format!("metes: no range of {selector} is known; metes usage shows all"));
+        }
+    }
     terminal.list(&COLUMNS, usages.iter().collect(), output)?;
     let is_table = matches!(output.format, ListFormat::Table | ListFormat::Wide);
     if is_table && !output.no_headers {
         terminal.answer(&left(&usages))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What of the usage is meant.
+async fn selected<K: Kv>(context: &Context<'_, K>, what: &str) -> Result<Selector, CliError> {
+    let found = selector::find_among(context, what, None, None, &[WordKind::Network, WordKind::Pool]).await;
+    let found = found.map_err(CliError::store(format!("look up {what:?}")))?.map_err(CliError::Refused)?;
+    match found.selector {
+        selector @ (Selector::Network(_)
+        | Selector::Pool(_)
+        | Selector::Prefix(_)
+        | Selector::Address(..)) => Ok(selector),
+        other => Err(CliError::Refused(format!(
+            "usage is of ranges: give a network, a pool, a prefix or an address; {what} is {other}, and metes list \
+             {what} shows what that holds"
+        ))),
+    }
 }
 
 /// The part of a store that few keys tell, with counts of addresses.
@@ -123,6 +162,9 @@ struct RangeUsage<'a> {
     network: NetworkName,
     /// None for addresses outside every range that is known of.
     range: Option<String>,
+    /// Its first and last address.
+    #[serde(skip)]
+    span: Option<(Addr, Addr)>,
     /// The pool that it belongs to; none if configurations ask for it.
     pool: Option<&'a PoolName>,
     /// The state of the range; none for addresses outside.
@@ -190,6 +232,7 @@ fn usages<'a>(counted: &'a Counted<'_>) -> Vec<RangeUsage<'a>> {
             let (free, cooling) = counted.free(range);
             usages.push(RangeUsage {
                 range: Some(text.clone()),
+                span: Some((range.first(), range.last())),
                 pool: *pool,
                 state: Some(*state),
                 asked_by,
@@ -234,6 +277,7 @@ impl RangeUsage<'_> {
         Self {
             network,
             range: None,
+            span: None,
             pool: None,
             state: None,
             size: None,
@@ -245,6 +289,23 @@ impl RangeUsage<'_> {
             asked_by: Vec::new(),
             asked_at: None,
             left: Vec::new(),
+        }
+    }
+}
+
+impl RangeUsage<'_> {
+    fn is_of(&self, selector: &Selector) -> bool {
+        let meets = |first: IpAddr, last: IpAddr| {
+            self.span.is_some_and(|span| span.0 <= Addr::from(last) && Addr::from(first) <= span.1)
+        };
+        match selector {
+            Selector::Network(network) => self.network == *network,
+            Selector::Pool(pool) => self.pool == Some(pool),
+            Selector::Prefix(prefix) => meets(prefix.network(), prefix.broadcast()),
+            Selector::Address(network, address) => {
+                meets(*address, *address) && network.as_ref().is_none_or(|network| self.network == *network)
+            }
+            _ => false,
         }
     }
 }
