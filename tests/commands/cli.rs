@@ -246,7 +246,8 @@ fn usage() {
     let table = a.cli(["usage"]);
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let lines: Vec<Vec<String>> = table.stdout.lines().map(cells).collect();
-    let header = ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "USED", "COOLING", "ASIDE", "UNUSED", "FOR"];
+    let header =
+        ["NETWORK", "RANGE", "STATE", "SIZE", "HELD", "FREE", "USED", "COOLING", "ASIDE", "UNUSED", "FOR"];
     assert_eq!(lines[0][..11], header, "{table}");
     let small = ["small", "10.7.0.0/30", "asked", "for", "2", "2", "0", "100%", "0", "0", "0"];
     assert!(lines.iter().any(|line| line.starts_with(&small.map(str::to_owned))), "{table}");
@@ -416,6 +417,39 @@ fn a_name_means_the_same_to_all_commands() {
     cluster.assert_clean();
 }
 
+#[test]
+fn an_address_that_nobody_holds_is_told_what_it_is() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let config = network(json!({
+        "range": "10.0.0.0/24", "range_start": "10.0.0.8", "gateway": "10.0.0.254", "exclude": ["10.0.0.16/30"],
+        "cooldown": "10m",
+    }));
+    assert_eq!(node.add("c1").config(&config).run().address(), "10.0.0.8");
+    node.del("c1").config(&config).run().silent();
+    report(
+        [
+            ("10.0.0.8", &["it is cooling for 10m ", "s more in "][..]),
+            ("10.0.0.9", &["it is free in "]),
+            ("10.0.0.17", &["it is excluded in "]),
+            ("10.0.0.254", &["it is a gateway in "]),
+            ("10.0.0.0", &["it is the network's own address in "]),
+            ("10.0.0.255", &["it is the broadcast address in "]),
+            ("default/10.0.0.5", &["it is outside of the range's bounds in "]),
+            ("10.9.0.1", &["no known range has it; metes show /10.9.0.1 looks for"]),
+        ]
+        .map(|(address, words)| {
+            let outcome = node.cli(["show", address]);
+            let is_known = outcome.stderr.contains(" of network default (asked for by configurations)");
+            let is_right = words.iter().all(|words| outcome.stderr.contains(words))
+                && is_known == (address != "10.9.0.1")
+                && outcome.status.code() == Some(1);
+            expect(address, is_right, outcome)
+        }),
+    );
+    cluster.assert_clean();
+}
+
 /// On a terminal of so many columns.
 fn on_a_terminal(node: &Node, columns: u32, arguments: &str) -> String {
     let command = format!("stty cols {columns}; {} {arguments}", metes().display());
@@ -560,7 +594,7 @@ fn what_is_looked_up_costs_no_more_than_it_needs() {
     };
     let rows: [(&[&str], i32, f64); 13] = [
         // The reservation; and its owner's record, which names the pool.
-        (&["show", "10.0.0.99", "--network", "default"], 1, 1.0),
+        (&["show", "10.0.0.99", "--network", "default"], 1, 4.0),
         (&["show", "10.0.0.1", "--network", "default"], 0, 2.0),
         // Without a network: the asked ranges, the pools, the addresses set aside, and the rest, which these do not
         // tell.
@@ -574,7 +608,7 @@ fn what_is_looked_up_costs_no_more_than_it_needs() {
         // And the clusters.
         (&["list", "--node", "a"], 0, 4.0),
         // Nobody has it, and among so many owners no static address is looked for: they are counted.
-        (&["show", "10.0.0.99"], 1, 6.0),
+        (&["show", "10.0.0.99"], 1, 10.0),
         // The names of clusters, nodes and networks, which are looked up in more steps the more there are.
         (&["list", "--node", "nosuch"], 0, 9.0),
         (&["list", "--node", "a", "--namespace", "nosuch"], 0, 4.0),

@@ -6,14 +6,16 @@ use std::time::Duration;
 use clap::Args;
 
 use super::filter::Filter;
-use super::inventory::{COLUMNS, Inventory, Row};
+use super::inventory::{COLUMNS, Row};
 use super::list::tell_unreadable;
 use super::output::{ListFormat, ListOutput};
 use super::selector::{self, Found, Selector, WordKind};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
-use metes_core::pool::{Addr, HoldNote, NetworkName, PodUid};
-use metes_engine::kv::Kv;
+use metes_core::keys::LeaseId;
+use metes_core::pool::{Addr, HoldNote, KnownRange, NetworkName, PodUid, Standing, known_ranges};
+use metes_core::snapshot::Snapshot;
+use metes_engine::kv::{Failure, Kv};
 
 #[derive(Debug, Args)]
 pub(super) struct ShowArgs {
@@ -48,7 +50,8 @@ pub(super) async fn show<K: Kv>(
     let is_meant = |row: &&Row| selector.has(row) && row.is_wanted(filter);
     let rows: Vec<&Row> = inventory.rows.iter().filter(is_meant).collect();
     if rows.is_empty() {
-        return Err(CliError::Refused(nothing(&selector, &inventory, args)));
+        let nothing = nothing(context, &selector, args).await.map_err(failed())?;
+        return Err(CliError::Refused(nothing));
     }
     if output.format == ListFormat::Table && selector.is_shown_in_full() {
         let blocks: Vec<String> = rows.into_iter().map(block).collect();
@@ -59,23 +62,75 @@ pub(super) async fn show<K: Kv>(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The sentence that nothing of it is held.
-fn nothing(selector: &Selector, inventory: &Inventory, args: &ShowArgs) -> String {
+/// The sentence that nothing of it is held. Of an address, what it is instead.
+async fn nothing<K: Kv>(
+    context: &Context<'_, K>,
+    selector: &Selector,
+    args: &ShowArgs,
+) -> Result<String, Failure> {
     let ShowArgs { what, filter, .. } = args;
-    let is_there = |(_, address): &&(NetworkName, Addr)| match selector {
-        Selector::Address(_, wanted) => *address == Addr::from(*wanted),
-        _ => false,
+    let Selector::Address(network, address) = selector else {
+        return Ok(format!("{what} is not held{filter}; metes list shows what is"));
     };
-    let cooling = inventory.cooling.iter().find(is_there);
-    let cooling = cooling.map(|(network, _)| format!(", and is cooling in network {network}"));
-    let cooling = cooling.unwrap_or_default();
-    let advice = match selector {
-        Selector::Address(None, address) => {
-            format!("metes show /{address} looks for a static address that is only recorded")
+    let ranges = context.ranges().await?;
+    let wanted = network.as_ref().or(filter.network.as_ref());
+    let mut found = Vec::new();
+    for known in known_ranges(ranges.pools.iter(), &ranges.asked) {
+        if wanted.is_none_or(|wanted| known.range.network() == wanted)
+            && known.range.standing(Addr::from(*address)) != Standing::OutsideSubnet
+        {
+            found.push(standing_words(context, &known, Addr::from(*address)).await?);
         }
-        _ => "metes list shows what is".to_owned(),
+    }
+    if found.is_empty() {
+        found.push(match wanted {
+            Some(network) => format!("no known range of network {network} has it"),
+            None => format!(
+                "no known range has it; metes show /{address} looks for a static address that is only recorded"
+            ),
+        });
+    }
+    Ok(format!("{what} is not held{filter}: {}", found.join("; ")))
+}
+
+/// What an address that nobody holds is in a range.
+async fn standing_words<K: Kv>(
+    context: &Context<'_, K>,
+    known: &KnownRange<'_>,
+    address: Addr,
+) -> Result<String, Failure> {
+    let KnownRange { range, text, pool, state, .. } = known;
+    let is = match range.standing(address) {
+        Standing::Assignable => match cooling_time(context, range.network(), address).await? {
+            Some(left) => format!("cooling for {} more", humantime::format_duration(left)),
+            None => "free".to_owned(),
+        },
+        Standing::OutsideSubnet | Standing::OutsideBounds => "outside of the range's bounds".to_owned(),
+        Standing::NetworkAddress => "the network's own address".to_owned(),
+        Standing::Broadcast => "the broadcast address".to_owned(),
+        Standing::Excluded => "excluded".to_owned(),
+        Standing::Gateway => "a gateway".to_owned(),
     };
-    format!("{what} is not held{filter}{cooling}; {advice}")
+    let of = match pool {
+        Some(pool) => format!("pool {pool}, {state}", state = state.name()),
+        None => "asked for by configurations".to_owned(),
+    };
+    Ok(format!("it is {is} in {text} of network {} ({of})", range.network()))
+}
+
+/// How long an address still rests; none if it does not.
+async fn cooling_time<K: Kv>(
+    context: &Context<'_, K>,
+    network: &NetworkName,
+    address: Addr,
+) -> Result<Option<Duration>, Failure> {
+    let session = context.session;
+    let key = session.keys.cooling(network, address);
+    let mut seen = Snapshot::default();
+    session.read(std::slice::from_ref(&key), &mut seen).await?;
+    let Some(lease) = seen.entry(&key).map(|entry| entry.lease) else { return Ok(None) };
+    let age = session.kv.lease_age(LeaseId(lease), session.until).await?;
+    Ok(age.map(|age| Duration::from_secs(age.left.as_secs())))
 }
 
 /// All that is known of one address, one line each.
