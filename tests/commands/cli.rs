@@ -1511,6 +1511,16 @@ fn the_host_file_of_a_person() {
     cluster.assert_clean();
 }
 
+/// A laptop: neither a host file nor an etcd.
+#[test]
+fn without_a_host_file_an_etcd_that_cannot_be_reached_is_to_be_named() {
+    let outcome = Run::new("unshare")
+        .arguments(["--net", metes().to_str().expect("a plain path"), "list", "--timeout", "1s"])
+        .run();
+    let words = "no host file says where etcd is (looked at --config, METES_CONF and /etc/cni/net.d/metes.d/metes.conf)";
+    assert!(outcome.status.code() == Some(1) && outcome.stderr.contains(words), "{outcome}");
+}
+
 #[test]
 fn an_empty_metes_conf_is_none() {
     let run = |arguments: &[&str]| Run::new(metes()).env("METES_CONF", "").arguments(arguments).run();

@@ -67,6 +67,7 @@ use metes_engine::kv::{Failure, Kv};
 use metes_engine::prefix;
 use metes_engine::session::Session;
 use metes_node::errors;
+use metes_node::setup::HOST_FILE;
 use metes_node::state::NodeState;
 use output::{Format, ListFormat, ListOutput};
 use table::{Column, Listed, Screen, TableForm};
@@ -81,6 +82,8 @@ struct Terminal<'a> {
     ask: &'a mut dyn FnMut(&str) -> bool,
     /// Where `out` leads.
     screen: Screen,
+    /// True if nothing says where etcd is, so that it is expected on this machine.
+    is_etcd_guessed: bool,
 }
 
 /// The context of a command.
@@ -125,13 +128,17 @@ impl CliError {
     /// Tells it to whoever asked for the command.
     fn told(&self, terminal: &mut Terminal<'_>) -> ExitCode {
         let cause = std::error::Error::source(self).map(|cause| format!(": {cause}")).unwrap_or_default();
-        terminal.tell(&format!("metes: {self}{cause}{}", self.advice()));
+        terminal.tell(&format!("metes: {self}{cause}{}", self.advice(terminal.is_etcd_guessed)));
         ExitCode::FAILURE
     }
 
     /// The remedy, after the sentence with the fault.
-    fn advice(&self) -> String {
+    fn advice(&self, is_etcd_guessed: bool) -> String {
         match self {
+            CliError::Store { source: Failure::Unreachable(_), .. } if is_etcd_guessed => format!(
+                "; no host file says where etcd is (looked at --config, METES_CONF and {HOST_FILE}): give --config FILE \
+                 or --endpoints URL"
+            ),
             CliError::Store { source, .. } => format!("; {}", source.remedy()),
             CliError::OutOfTime(_) => format!("; {}", OutOfTime::REASONS),
             CliError::Refused(_) | CliError::Output(_) => String::new(),
@@ -361,8 +368,13 @@ mod tests {
     #[test]
     fn a_reader_that_has_seen_enough_is_no_failure() {
         let mut err = Vec::new();
-        let mut terminal =
-            Terminal { out: &mut Closed, err: &mut err, ask: &mut |_| false, screen: Screen::default() };
+        let mut terminal = Terminal {
+            out: &mut Closed,
+            err: &mut err,
+            ask: &mut |_| false,
+            screen: Screen::default(),
+            is_etcd_guessed: false,
+        };
         assert!(terminal.answer("text").is_ok());
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -56,7 +56,9 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
     let screen = screen(&out);
-    let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm, screen };
+    let is_etcd_guessed =
+        cli.config.is_none() && cli.endpoints.is_empty() && !Path::new(setup::HOST_FILE).exists();
+    let mut terminal = Terminal { out: &mut out, err: &mut err, ask: &mut confirm, screen, is_etcd_guessed };
     let settings = || {
         let mut settings = setup::own_settings(cli.config.as_deref())?;
         settings.use_endpoints(&cli.endpoints)?;
