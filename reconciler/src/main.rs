@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use metes_node::core;
 use metes_reconciler::cli::Cli;
 use metes_reconciler::command;
@@ -11,12 +12,23 @@ use metes_reconciler::serve;
 
 fn main() -> ExitCode {
     core::keep_secret();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|wrong| without_force(wrong).exit());
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => return fail(&e.to_string()),
     };
     runtime.block_on(run(&cli))
+}
+
+/// The flag that overrules the brake is no similar argument: a hand that types `--once` wants the opposite.
+fn without_force(mut wrong: clap::Error) -> clap::Error {
+    let is_force = |value: &ContextValue| matches!(value, ContextValue::String(flag) if flag == "--force");
+    if wrong.get(ContextKind::SuggestedArg).is_some_and(is_force) {
+        wrong.remove(ContextKind::SuggestedArg);
+        // It has the flag, too.
+        wrong.remove(ContextKind::Usage);
+    }
+    wrong
 }
 
 async fn run(cli: &Cli) -> ExitCode {

@@ -491,6 +491,9 @@ fn what_is_misspelt_is_told_with_what_may_be_meant() {
         let outcome = bare(wrong);
         assert!(outcome.status.code() == Some(2) && outcome.stderr.contains(meant), "{outcome}");
     }
+    // The flag that overrules the brake.
+    let outcome = Run::new(support::reconciler()).arguments(["--once"]).run();
+    assert!(outcome.status.code() == Some(2) && !outcome.stderr.contains("--force"), "{outcome}");
 }
 
 #[test]
@@ -1517,7 +1520,7 @@ fn without_a_host_file_an_etcd_that_cannot_be_reached_is_to_be_named() {
     let outcome = Run::new("unshare")
         .arguments(["--net", metes().to_str().expect("a plain path"), "list", "--timeout", "1s"])
         .run();
-    let words = "no host file says where etcd is (looked at --config, METES_CONF and /etc/cni/net.d/metes.d/metes.conf)";
+    let words = "looked at --config, METES_CONF and /etc/cni/net.d/metes.d/metes.conf): give --config FILE";
     assert!(outcome.status.code() == Some(1) && outcome.stderr.contains(words), "{outcome}");
 }
 

@@ -126,7 +126,11 @@ const SIMILAR_MAX: usize = 64;
 pub const SLIP_EDITS: usize = 2;
 
 /// Keys of other programs, each with the word for it here.
-const SYNONYMS: [(&str, &str); 3] = [("gw", "gateway"), ("gateway", "gw"), ("via", "gw")];
+const SYNONYMS: [(&str, &str); 4] =
+    [("gw", "gateway"), ("gateway", "gw"), ("via", "gw"), ("conf_path", "configuration_path")];
+
+/// A shorter key is not sought inside of another one.
+const CONTAINED_LEAST: usize = 4;
 
 /// Other words for keys that decide. They are no slips of the pen, and mean the same.
 const OTHER_WORDS: [(&str, &str); 4] = [
@@ -350,24 +354,39 @@ pub fn meant_by<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
     let is_meant =
         |meant: &str| SYNONYMS.iter().any(|(other, own)| key.eq_ignore_ascii_case(other) && *own == meant);
     let synonym = known.iter().copied().find(|meant| is_meant(meant));
-    synonym.or_else(|| nearest(key, known, SIMILAR_MAX))
+    synonym.or_else(|| contained_in(key, known)).or_else(|| nearest(key, known, SIMILAR_MAX))
 }
 
-/// The known key that takes the fewest edits, at most `most` and at most half of its length. Case, `_` and `-` count
-/// only between keys that take as many edits.
+/// The only known key that has this one in it, or is in it; case, `_` and `-` do not count.
+fn contained_in<'a>(key: &str, known: &[&'a str]) -> Option<&'a str> {
+    let key = plain(key);
+    let is_in = |one: &str, other: &str| one.len() >= CONTAINED_LEAST && other.contains(one);
+    let mut contained = known.iter().filter(|near| {
+        let near = plain(near);
+        is_in(&near, &key) || is_in(&key, &near)
+    });
+    contained.next().copied().filter(|_| contained.next().is_none())
+}
+
+/// A key without what people often write differently.
+fn plain(key: &str) -> String {
+    key.to_ascii_lowercase().replace(['_', '-'], "")
+}
+
+/// The known key that takes the fewest edits, at most `most` and at most a third of the shorter one. Case, `_` and `-`
+/// count only between keys that take as many edits.
 #[must_use]
 pub fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str> {
     if key.len() > SIMILAR_MAX {
         return None;
     }
-    let lower = key.to_ascii_lowercase();
-    let plain = lower.replace(['_', '-'], "");
+    let (lower, plain_key) = (key.to_ascii_lowercase(), plain(key));
     let distance = |near: &'a str| {
-        let near_lower = near.to_ascii_lowercase();
-        let near_plain = near_lower.replace(['_', '-'], "");
-        let most = most.min(near.len() / 2);
-        let can_be = plain.len().abs_diff(near_plain.len()) <= most;
-        let found = if can_be { edits(&plain, &near_plain) } else { usize::MAX };
+        let (near_lower, near_plain) = (near.to_ascii_lowercase(), plain(near));
+        let third = plain_key.len().min(near_plain.len()) / 3;
+        let most = most.min(third.max(1));
+        let can_be = plain_key.len().abs_diff(near_plain.len()) <= most;
+        let found = if can_be { edits(&plain_key, &near_plain) } else { usize::MAX };
         (found <= most).then(|| (found, edits(&lower, &near_lower), near))
     };
     known
@@ -378,10 +397,12 @@ pub fn nearest<'a>(key: &str, known: &[&'a str], most: usize) -> Option<&'a str>
         .map(|(.., near)| near)
 }
 
-/// A question for the known name that is nearest, to stand behind a sentence; nothing if none is near.
+/// A question for the known name that contains this one, or else is nearest, to stand behind a sentence; nothing if
+/// there is none.
 #[must_use]
 pub fn did_you_mean(name: &str, known: &[&str], most: usize) -> String {
-    nearest(name, known, most).map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
+    let near = contained_in(name, known).or_else(|| nearest(name, known, most));
+    near.map(|near| format!("; did you mean {near:?}?")).unwrap_or_default()
 }
 
 /// The most edits by which the name of a pool may differ from a similar one.
@@ -395,17 +416,22 @@ pub fn no_such_pool<'a>(name: &PoolName, known: impl IntoIterator<Item = &'a Poo
     format!("there is no pool {:?}{similar}", name.as_str())
 }
 
-/// The Levenshtein distance in bytes.
+/// How many bytes must be added, removed or replaced, or change places with the next one (the optimal string alignment
+/// distance).
 fn edits(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut before: Vec<usize> = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+    for i in 1..=a.len() {
+        let mut next = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = row[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            next[j] = replaced.min(row[j] + 1).min(next[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                next[j] = next[j].min(before[j - 2] + 1);
+            }
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[b.len()]
 }
@@ -447,6 +473,10 @@ mod tests {
                 "unknown key `ipam.etcd.username_file`; did you mean `username`?",
             ),
             (r#"{"addresses":[{"netmask":1}]}"#, "unknown key `ipam.addresses[0].netmask`"),
+            // Nothing is near, and neither half is the whole.
+            (r#"{"foo":1}"#, "unknown key `ipam.foo`"),
+            (r#"{"cluster_name":1}"#, "unknown key `ipam.cluster_name`"),
+            (r#"{"poolName":1}"#, "unknown key `ipam.poolName`; did you mean `pool`?"),
         ];
         for (ipam, expected) in table {
             assert_eq!(notes_of(ipam), [expected], "{ipam}");

@@ -136,8 +136,8 @@ impl CliError {
     fn advice(&self, is_etcd_guessed: bool) -> String {
         match self {
             CliError::Store { source: Failure::Unreachable(_), .. } if is_etcd_guessed => format!(
-                "; no host file says where etcd is (looked at --config, METES_CONF and {HOST_FILE}): give --config FILE \
-                 or --endpoints URL"
+                "; no host file says where etcd is (looked at --config, METES_CONF and {HOST_FILE}): give --config \
+                 FILE or --endpoints URL"
             ),
             CliError::Store { source, .. } => format!("; {}", source.remedy()),
             CliError::OutOfTime(_) => format!("; {}", OutOfTime::REASONS),
