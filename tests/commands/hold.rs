@@ -108,7 +108,7 @@ fn an_address_that_is_set_aside_is_given_to_nobody() {
 
     // It ends when a person says so.
     report([exits(
-        &hold(&node, &["--remove", "10.0.0.1", "10.0.0.2"]),
+        &hold(&node, &["--remove", "10.0.0.1-10.0.0.2"]),
         0,
         &["10.0.0.2 of network blue is not set aside any more"],
     )]);
@@ -136,8 +136,8 @@ fn who_holds_an_address_is_named_and_keeps_it() {
     let node = cluster.node("a");
     assert_eq!(node.add("c1").pod("ns", "web-0", "u1").config(&config()).run().address(), "10.0.0.1");
     let by_pod =
-        "10.0.0.1 of network blue is not set aside: pod ns/web-0 (eth0 of container c1 on a of cluster test)";
-    let other = "10.0.0.2 of network blue is not set aside: it is set aside already: printer";
+        "cannot set 10.0.0.1 of network blue aside: pod ns/web-0 (eth0 of container c1 on a of cluster test)";
+    let other = "cannot set 10.0.0.2 of network blue aside: it is set aside already: printer";
     let before = |words: &[&str], code, arguments: &[&str]| {
         let before = stored(&cluster);
         let outcome = hold(&node, arguments);
@@ -185,11 +185,13 @@ fn wrong_words_are_refused_and_nothing_is_written() {
     let cluster = Cluster::new();
     let node = cluster.node("a");
     let long = "x".repeat(257);
-    let rows: [(&[&str], &str); 14] = [
+    let rows: [(&[&str], &str); 16] = [
         (&["--note", "x"], "ADDRESS"),
         (&["10.0.0.1"], "--note"),
         (&["10.0.0.256", "--note", "x"], "expected an IPv4 or IPv6 address"),
-        (&["10.0.0.1/32", "--note", "x"], "expected an IPv4 or IPv6 address"),
+        (&["10.0.0.1/24", "--note", "x"], "expected an address without /24, or the prefix 10.0.0.0/24"),
+        (&["10.0.0.0/16", "--note", "x"], "it has 65536 addresses, and one hold 1024 at most"),
+        (&["10.0.0.9-10.0.0.5", "--note", "x"], "the lower address first"),
         (&["::ffff:10.0.0.1", "--note", "x"], "write an IPv4 address as one"),
         (&["224.0.0.1", "--note", "x"], "an interface can have"),
         (&["10.0.0.1", "--note", ""], "1 to 256 bytes"),
@@ -219,7 +221,7 @@ fn wrong_words_are_refused_and_nothing_is_written() {
         report([exits(
             &hold(&node, &["10.0.0.9", "--note", "x", "--for", "1h"]),
             1,
-            &["10.0.0.9 of network blue is not set aside", words],
+            &["cannot set 10.0.0.9 of network blue aside", words],
         )]);
     }
     cluster.store().change_meta(&json!({"min_writer": 1}));
@@ -240,7 +242,7 @@ fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
         exits(
             &aside(&["10.57.0.100"]),
             1,
-            &["10.57.0.100 is not set aside: it lies in no range", "no network yet"],
+            &["cannot set 10.57.0.100 aside: it lies in no range", "no network yet"],
         ),
         exits(&aside(&["10.57.0.100", "--network", "storage"]), 1, &["network storage", "--force"]),
         exits(&aside(&["10.57.0.100", "--force"]), 2, &["--network"]),
@@ -260,9 +262,9 @@ fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
             &aside(&["10.57.0.200", "192.0.2.1", "10.0.0.7"]),
             1,
             &[
-                "10.57.0.200 is not set aside: it lies in ranges of several networks, storage (10.57.0.0/24 of pool \
+                "cannot set 10.57.0.200 aside: it lies in ranges of several networks, storage (10.57.0.0/24 of pool \
                  storage), wide (10.57.0.128/25 of pool wide); say which with --network",
-                "192.0.2.1 is not set aside: it lies in no range",
+                "cannot set 192.0.2.1 aside: it lies in no range",
                 "The store knows blue, storage, wide.",
                 "10.0.0.7 of network blue is set aside",
             ],
@@ -345,7 +347,7 @@ fn of_a_pool_it_is_counted_and_a_drain_names_it() {
     assert_eq!(shown["ranges"][0]["set_aside"], 1, "{shown}");
     let usage = node.cli(["usage", "-o", "json"]).ok();
     assert_eq!([&usage[0]["held"], &usage[0]["set_aside"]], [2, 1], "{usage}");
-    let drained = node.cli(["pool", "drain", "storage", "--range", "10.0.0.0/24", "--yes"]);
+    let drained = node.cli(["pool", "drain", "storage", "--yes"]);
     report([exits(&drained, 3, &["10.0.0.1  -        -     set aside: printer"])]);
     node.del("c1").config(&from_pool).run().silent();
     let said = cluster.folder().join("said");
@@ -432,7 +434,7 @@ fn holds_and_adds_meet_and_each_address_has_one_owner() {
     for (outcome, address) in &held {
         match outcome.succeeded() {
             true => all.push(address.clone()),
-            false => assert!(outcome.stderr.contains("is not set aside: eth0 of container"), "{outcome}"),
+            false => assert!(outcome.stderr.contains("aside: eth0 of container"), "{outcome}"),
         }
     }
     assert!(held.iter().any(|(outcome, _)| outcome.succeeded()), "no hold was made");

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::keys::{self, two_forms};
+use super::keys;
 use super::requests;
 use super::sections::Sections;
 use crate::cni::address::Zeros;
@@ -38,8 +38,11 @@ pub(super) fn wanted(
     for key in ["network_name", "gateway", "addresses", "cooldown", "cooldown_when_full", "keep"] {
         if ipam.has(key) {
             let own = self::key(ipam).unwrap_or_default();
-            let of_form = "a range's or an address's own";
-            return Err(two_forms(&own, FORM, &ipam.at(key), of_form));
+            return Err(Error::invalid_config(format!(
+                "`{}` belongs to the pool, and not beside `{own}`",
+                ipam.at(key)
+            ))
+            .with_details("remove it: metes pool show NAME says what the pool has"));
         }
     }
     let elements = match ipam.parsed("pool", PoolName::EXPECTED, one)? {

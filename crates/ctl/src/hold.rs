@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use ipnetwork::IpNetwork;
 use serde::Serialize;
 
 use super::filter::{PodName, pod_name};
@@ -37,15 +38,17 @@ use metes_node::node;
 
 /// The longest note of a hold, in bytes.
 const HOLD_NOTE_MAX: usize = 256;
+/// The most addresses of one prefix or span.
+const HOLD_SPAN_MAX: u128 = 1024;
 /// The longest time of a hold.
 const HOLD_TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("subjects").args(["pod", "file"]))]
 pub(super) struct HoldArgs {
-    /// The addresses
-    #[arg(required_unless_present = "file", value_name = "ADDRESS", value_parser = hold_address)]
-    addresses: Vec<IpAddr>,
+    /// The addresses, prefixes (10.0.0.0/28) or spans (10.0.0.5-10.0.0.9)
+    #[arg(required_unless_present = "file", value_name = "ADDRESS", value_parser = hold_addresses)]
+    addresses: Vec<Addresses>,
     /// Their network; the default is the one with a range that the address lies in
     #[arg(long, value_parser = NetworkName::stored)]
     network: Option<NetworkName>,
@@ -100,6 +103,46 @@ fn hold_address(text: &str) -> Result<IpAddr, String> {
     }
 }
 
+/// The addresses of one argument, in their order.
+#[derive(Debug, Clone)]
+struct Addresses(Vec<IpAddr>);
+
+/// Reads an address, a prefix, or two addresses with a hyphen between.
+fn hold_addresses(text: &str) -> Result<Addresses, String> {
+    let ends = match (text.split_once('-'), text.contains('/')) {
+        (Some((first, last)), false) => (hold_address(first)?, hold_address(last)?),
+        (None, true) => {
+            let prefix: IpNetwork = text.parse().map_err(|e| format!("expected a prefix: {e}"))?;
+            if prefix.ip() != prefix.network() {
+                let whole = format!("{}/{}", prefix.network(), prefix.prefix());
+                return Err(format!(
+                    "expected an address without /{}, or the prefix {whole}",
+                    prefix.prefix()
+                ));
+            }
+            (hold_address(&prefix.network().to_string())?, prefix.broadcast())
+        }
+        _ => return hold_address(text).map(|address| Addresses(vec![address])),
+    };
+    let (first, last) = (Addr::from(ends.0), Addr::from(ends.1));
+    if first > last || first.is_v4() != last.is_v4() {
+        return Err("expected the lower address first, and two of one family".to_owned());
+    }
+    match last.0 - first.0 {
+        more if more < HOLD_SPAN_MAX => Ok(Addresses((first.0..=last.0).map(|one| Addr(one).ip()).collect())),
+        more => Err(format!(
+            "it has {} addresses, and one hold {HOLD_SPAN_MAX} at most: exclude them from the range or the pool",
+            more.saturating_add(1)
+        )),
+    }
+}
+
+impl HoldArgs {
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.addresses.iter().flat_map(|Addresses(all)| all.iter().copied()).collect()
+    }
+}
+
 fn hold_note(text: &str) -> Result<String, String> {
     let is_right = !text.trim().is_empty() && text.len() <= HOLD_NOTE_MAX && !text.contains(char::is_control);
     match is_right {
@@ -141,7 +184,7 @@ async fn hold_all<K: Kv>(
     terminal: &mut Terminal<'_>,
 ) -> Result<bool, CliError> {
     let session = context.session;
-    let placed = network::of_new(context, args, &args.addresses).await?;
+    let placed = network::of_new(context, args, &args.addresses()).await?;
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
     let policy = Policy::hold(seconds.map(Duration::from_secs), session.until);
@@ -153,7 +196,7 @@ async fn hold_all<K: Kv>(
             Ok(network) => network,
             Err(why) => {
                 refused = true;
-                terminal.tell(&format!("metes: {address} is not set aside: {why}"));
+                terminal.tell(&format!("metes: cannot set {address} aside: {why}"));
                 continue;
             }
         };
@@ -175,7 +218,7 @@ async fn hold_all<K: Kv>(
             }
             Err(HoldError::Refused(why)) => {
                 refused = true;
-                terminal.tell(&format!("metes: {of_network} is not set aside: {why}"));
+                terminal.tell(&format!("metes: cannot {doing}: {why}"));
                 continue;
             }
             Err(HoldError::Store(failure)) => CliError::store(doing)(failure),

@@ -78,8 +78,9 @@ pub fn own_settings(named: Option<&Path>) -> Result<Settings, Error> {
 fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {
     let bytes = files::read_trusted(path, limits::INPUT_BYTES, Trust::OwnerWrites).map_err(|e| {
         let path = path.display();
+        let needed = "it must exist, belong to root, and be writable by nobody else";
         Error::invalid_config(format!("the host file {path}, {how}, cannot be used: {}", plain(&e)))
-            .with_details("it must exist, belong to root, and be writable by nobody else")
+            .with_details(remedy(&e, needed))
     })?;
     HostFile::parse(&bytes)
         .map_err(|e| Error { msg: format!("host file {}: {}", path.display(), e.msg), ..e })
@@ -204,7 +205,7 @@ fn read_secret(key: &str, path: &str, trust: Trust) -> Result<Vec<u8>, Error> {
             Trust::OwnerWrites | Trust::Anybody => "and be writable by nobody else",
         };
         Error::invalid_config(format!("{key}: {path} cannot be used: {}", plain(&e)))
-            .with_details(format!("it must exist, belong to root, {needed}"))
+            .with_details(remedy(&e, &format!("it must exist, belong to root, {needed}")))
     })
 }
 
@@ -219,6 +220,14 @@ pub fn resolv_conf(path: &str) -> Result<String, Error> {
 }
 
 /// An error of the file system, in words that no runtime takes for "already gone".
+/// What is needed of a file; or, if the kernel refuses it to this user, another user.
+fn remedy(e: &std::io::Error, needed: &str) -> String {
+    match e.raw_os_error() {
+        Some(code) if code == rustix::io::Errno::ACCESS.raw_os_error() => "run it as root".to_owned(),
+        _ => needed.to_owned(),
+    }
+}
+
 fn plain(e: &std::io::Error) -> String {
     match e.kind() {
         ErrorKind::NotFound => "it does not exist".to_owned(),
@@ -289,4 +298,18 @@ pub fn certificate_ends(files: &TlsFiles) -> BTreeMap<&'static str, u64> {
     let own = own.map(|certificate| ("client", certificate.not_after));
     let authority = read(&files.ca_file).into_iter().map(|certificate| certificate.not_after).max();
     own.into_iter().chain(authority.map(|not_after| ("ca", not_after))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of root is as it should be, and only root can see that.
+    #[test]
+    fn another_user_is_told_to_be_root() {
+        let denied = std::io::Error::from(rustix::io::Errno::ACCESS);
+        assert_eq!(remedy(&denied, "it must belong to root"), "run it as root");
+        let missing = std::io::Error::from(rustix::io::Errno::NOENT);
+        assert_eq!(remedy(&missing, "it must belong to root"), "it must belong to root");
+    }
 }

@@ -55,12 +55,11 @@ pub(super) async fn of_old<K: Kv>(
     args: &HoldArgs,
 ) -> Result<Vec<Placed>, CliError> {
     if let Some(network) = &args.network {
-        return Ok(named(network, &args.addresses));
+        return Ok(named(network, &args.addresses()));
     }
     let aside =
         held_aside(context).await.map_err(CliError::store("list the addresses that are set aside"))?;
-    let of_address = |&address: &IpAddr| (address, by_hold(address, &aside));
-    Ok(args.addresses.iter().map(of_address).collect())
+    Ok(args.addresses().into_iter().map(|address| (address, by_hold(address, &aside))).collect())
 }
 
 fn named(network: &NetworkName, addresses: &[IpAddr]) -> Vec<Placed> {

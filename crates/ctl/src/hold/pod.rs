@@ -90,7 +90,7 @@ impl OfPod {
 /// The pods that the command line names, or the file that it names; none if the addresses are for nobody.
 pub(super) fn asked(args: &HoldArgs) -> Result<Vec<OfPod>, CliError> {
     if let (Some(pod), Some(ifname)) = (&args.pod, &args.interface) {
-        let (pod, ifname, addresses) = (pod.clone(), ifname.clone(), args.addresses.clone());
+        let (pod, ifname, addresses) = (pod.clone(), ifname.clone(), args.addresses());
         return Ok(vec![OfPod { pod, ifname, addresses }]);
     }
     let Some(file) = &args.file else { return Ok(Vec::new()) };

@@ -27,7 +27,7 @@ use super::{CliError, Context, Terminal};
 use change::{HowToChange, change};
 use metes_core::limits;
 use metes_core::plan::pool_change::{PoolIntent, StoredPools};
-use metes_core::pool::{PoolDefinition, PoolName, RangeState};
+use metes_core::pool::{PoolDefinition, PoolName, PoolRange, RangeState};
 use metes_engine::kv::Kv;
 pub(super) use show::{LIST_COLUMNS, STATUS_COLUMNS};
 use show::{PoolListArgs, PoolShowArgs, PoolStatusArgs};
@@ -138,9 +138,9 @@ pub(super) struct PoolApplyArgs {
 pub(super) struct PoolRangeArgs {
     /// The pool
     name: PoolName,
-    /// The range, exactly as `metes pool show` prints it
+    /// The range, exactly as `metes pool show` prints it; not needed for the only one of its pool
     #[arg(long)]
-    range: String,
+    range: Option<String>,
     /// Do not ask
     #[arg(short = 'y', long)]
     yes: bool,
@@ -198,7 +198,8 @@ pub(super) async fn pool<K: Kv>(
             let Some(pool) = inventory.pools.get(&args.range.name) else {
                 return Err(CliError::Refused(format!("pool {} was deleted meanwhile", args.range.name)));
             };
-            wait::wait_until_empty(context, pool, &args.range.range, terminal).await?;
+            let range = args.range.of(pool).map_err(CliError::Refused)?.range.to_string();
+            wait::wait_until_empty(context, pool, &range, terminal).await?;
         }
         PoolVerb::Close(args) => return set_state(context, args, RangeState::Closed, terminal).await,
         PoolVerb::Open(args) => return set_state(context, args, RangeState::Open, terminal).await,
@@ -248,20 +249,30 @@ async fn set_state<K: Kv>(
 ) -> Result<ExitCode, CliError> {
     let wanting = |pools: &StoredPools| {
         let stored = pools.get(&args.name).ok_or_else(|| words::missing(&args.name, pools))?;
+        let chosen = args.of(stored)?;
         let mut pool = stored.clone();
-        let Some(range) = pool.ranges.iter_mut().find(|range| range.range.to_string() == args.range) else {
-            return Err(no_such_range(stored, &args.range));
-        };
-        range.state = state;
+        pool.ranges.iter_mut().filter(|range| *range == chosen).for_each(|range| range.state = state);
         Ok(vec![PoolIntent::put(pool)])
     };
     let how = HowToChange { yes: args.yes, dry_run: false };
     Ok(exit_code(change(context, &wanting, how, terminal).await?))
 }
 
-fn no_such_range(pool: &PoolDefinition, range: &str) -> String {
-    let ranges: Vec<String> = pool.ranges.iter().map(|range| range.range.to_string()).collect();
-    format!("pool {} has no range {range:?}: it has {}", pool.pool, ranges.join(", "))
+impl PoolRangeArgs {
+    /// The range of this pool that is meant.
+    fn of<'p>(&self, pool: &'p PoolDefinition) -> Result<&'p PoolRange, String> {
+        let name = &pool.pool;
+        let ranges =
+            || pool.ranges.iter().map(|range| range.range.to_string()).collect::<Vec<_>>().join(", ");
+        match (&self.range, &pool.ranges[..]) {
+            (None, [only]) => Ok(only),
+            (None, _) => Err(format!("pool {name} has several ranges: say which with --range: {}", ranges())),
+            (Some(wanted), all) => all
+                .iter()
+                .find(|range| range.range.to_string() == *wanted)
+                .ok_or_else(|| format!("pool {name} has no range {wanted:?}: it has {}", ranges())),
+        }
+    }
 }
 
 fn exit_code(outside: usize) -> ExitCode {
