@@ -188,7 +188,7 @@ fn what_such_an_address_cannot_be_is_refused_with_the_remedy() {
     let plain = network(json!({"pool": "plain", "sticky": "pod"}));
     refuse(db("c1", &plain), &["pool plain", "`keep`"]);
     let beside = network(json!({"pool": "plain", "sticky": "pod", "keep": "1d"}));
-    refuse(db("c1", &beside), &["ipam.keep", "pools"]);
+    refuse(db("c1", &beside), &["ipam.keep", "belongs to the pool"]);
     // The network became dual stack, or moved. No ADD renumbers.
     assert_eq!(db("c1", &sticky()).address(), "10.0.0.1");
     del(&node, "c1", &sticky());
