@@ -44,6 +44,7 @@ def series(panel):
             name = target["legendFormat"]
             for label, value in labels.items():
                 name = name.replace("{{" + label + "}}", value)
+            name = re.sub(r"{{\w+}}", "", name)
             points = {int(at): float(value) for at, value in one.get("values") or [one["value"]]}
             points = {at: value for at, value in points.items() if not math.isnan(value)}
             if points:
