@@ -39,7 +39,8 @@ fn main() {
     let (mut prometheus, url) = start_prometheus(world.cluster.folder(), &jobs);
     let start = SystemTime::UNIX_EPOCH.elapsed().expect("it is later than 1970").as_secs();
     // A container beside each member of etcd writes this.
-    let snapshot = json!({"v": 1, "snapshot": start - 3 * 3600, "certificate_end": start + 200 * 86_400}).to_string();
+    let snapshot =
+        json!({"v": 1, "snapshot": start - 3 * 3600, "certificate_end": start + 200 * 86_400}).to_string();
     world.cluster.store().put("v1/member/127.0.0.1", snapshot);
     work(&world, lasts);
     let drawn = Run::new("/usr/bin/python3").arguments([&script, &url, &start.to_string(), &file]).run();
