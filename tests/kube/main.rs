@@ -9,6 +9,7 @@ mod manifests;
 mod manifests_api;
 mod monitoring;
 mod node_identity;
+mod operators;
 mod rbac;
 mod reconcile;
 mod reconcile_faults;
