@@ -79,11 +79,14 @@ pub(super) enum PoolVerb {
     Apply(PoolApplyArgs),
     /// Print what `apply` would change
     Diff(PoolFileArgs),
-    /// Give out no more addresses of a range; pods keep those that they have
-    Drain(PoolDrainArgs),
-    /// Give out no more addresses of a range, as `drain` does, and for good
+    /// Give out no more addresses of a range that is to become empty; pods keep those that they have
     ///
-    /// A pool can be deleted when all its ranges are closed.
+    /// To pods, `drain` and `close` are the same. Drain a range that you give up, and wait until it is empty. Close one
+    /// that is to stay unused: a pool can be deleted when all its ranges are closed.
+    Drain(PoolDrainArgs),
+    /// Give out no more addresses of a range, for good; pods keep those that they have
+    ///
+    /// To pods, it is the same as `drain`. A pool can be deleted when all its ranges are closed.
     Close(PoolRangeArgs),
     /// Give out addresses of a range again
     Open(PoolRangeArgs),
