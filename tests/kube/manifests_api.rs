@@ -202,7 +202,7 @@ fn install_crds_of_others(api: &KubeApi) {
         (PROMETHEUS, "PodMonitor", "podmonitors"),
     ] {
         let spec = json!({"type": "object", "properties": {"spec": any_object()}});
-        install_definition(api, group, [kind, plural, &kind.to_lowercase()], "Namespaced", spec);
+        install_definition(api, (group, "v1"), [kind, plural, &kind.to_lowercase()], "Namespaced", spec);
         let list = format!("/apis/{group}/v1/{plural}");
         wait_for(&list, CRD_MAX, || {
             let discovered = api.ask("GET", &format!("/apis/{group}/v1"), None).body;
@@ -218,7 +218,7 @@ fn install_crds_of_others(api: &KubeApi) {
 /// OpenShift's, which takes anything.
 fn install_constraints(api: &KubeApi) {
     let names = ["SecurityContextConstraints", "securitycontextconstraints", "securitycontextconstraints"];
-    install_definition(api, "security.openshift.io", names, "Cluster", any_object());
+    install_definition(api, ("security.openshift.io", "v1"), names, "Cluster", any_object());
 }
 
 fn any_object() -> Value {
@@ -226,9 +226,9 @@ fn any_object() -> Value {
 }
 
 /// Installs a definition whose objects have this schema.
-fn install_definition(
+pub(crate) fn install_definition(
     api: &KubeApi,
-    group: &str,
+    (group, version): (&str, &str),
     [kind, plural, singular]: [&str; 3],
     scope: &str,
     schema: Value,
@@ -241,7 +241,9 @@ fn install_definition(
             "group": group,
             "scope": scope,
             "names": {"kind": kind, "plural": plural, "singular": singular},
-            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [{
+                "name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+            }],
         },
     }));
 }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::manifests_api::install_definition;
 use serde_json::{Value, json};
 use support::{Cluster, KubeApi, network, wait_for};
 
@@ -51,23 +52,12 @@ fn with(mut fields: Value, more: Value) -> Value {
 
 fn define(api: &KubeApi) {
     for (version, kind, plural, scope, spec) in kinds() {
-        let (group, version) = version.split_once('/').expect("a group and a version");
+        let group = version.split_once('/').expect("a group and a version");
+        let names = [kind, plural, &kind.to_lowercase()];
         let schema = json!({
             "type": "object", "properties": {"spec": {"type": "object", "properties": spec}},
         });
-        api.apply(&json!({
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.{group}")},
-            "spec": {
-                "group": group,
-                "scope": scope,
-                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-                "versions": [{
-                    "name": version, "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
-                }],
-            },
-        }));
+        install_definition(api, group, names, scope, schema);
     }
 }
 
