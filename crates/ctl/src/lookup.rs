@@ -120,17 +120,16 @@ impl<K: Kv> Context<'_, K> {
         Ok(())
     }
 
-    /// Reads the owners that hold an address in these networks, and all else that is known of it there.
+    /// Reads the owners that hold an address in these networks.
     pub(super) async fn of_address(
         &self,
         networks: &[NetworkName],
         address: IpAddr,
     ) -> Result<Inventory, Failure> {
         let keys = self.session.keys;
-        let of_network =
-            |network| [keys.ip(network, Addr::from(address)), keys.cooling(network, Addr::from(address))];
+        let reservations = networks.iter().map(|network| keys.ip(network, Addr::from(address)));
         let mut inventory = Inventory::default();
-        self.look_up(networks.iter().flat_map(of_network).collect(), &mut inventory).await?;
+        self.look_up(reservations.collect(), &mut inventory).await?;
         self.with_owners(inventory).await
     }
 
