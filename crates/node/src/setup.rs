@@ -219,7 +219,6 @@ pub fn resolv_conf(path: &str) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// An error of the file system, in words that no runtime takes for "already gone".
 /// What is needed of a file; or, if the kernel refuses it to this user, another user.
 fn remedy(e: &std::io::Error, needed: &str) -> String {
     match e.raw_os_error() {
@@ -228,6 +227,7 @@ fn remedy(e: &std::io::Error, needed: &str) -> String {
     }
 }
 
+/// An error of the file system, in words that no runtime takes for "already gone".
 fn plain(e: &std::io::Error) -> String {
     match e.kind() {
         ErrorKind::NotFound => "it does not exist".to_owned(),
