@@ -190,7 +190,7 @@ fn is_example(file: &str) -> bool {
 }
 
 /// Installs the definitions of cert-manager and of the Prometheus operator, which take anything as `spec`.
-fn install_crds_of_others(api: &KubeApi) {
+pub(crate) fn install_crds_of_others(api: &KubeApi) {
     install_constraints(api);
     const CERT_MANAGER: &str = "cert-manager.io";
     const PROMETHEUS: &str = "monitoring.coreos.com";
@@ -1054,7 +1054,8 @@ fn services_and_budgets_select_pods() {
 fn every_image_has_a_version_and_is_renamed_in_one_place() {
     let renamed = Manifests::copy();
     for image in ["metes-install", "metes-reconciler"] {
-        let (old, new) = (format!("newName: {image}\n"), format!("newName: registry.example/{image}\n"));
+        let (old, new) =
+            (format!("newName: localhost/{image}\n"), format!("newName: registry.example/{image}\n"));
         renamed.edit("images/kustomization.yaml", &old, &new);
     }
     for source in WHOLE {
