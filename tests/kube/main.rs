@@ -2,6 +2,7 @@
 
 mod adopt;
 mod certificates;
+mod chart;
 mod identities;
 mod import;
 mod kube_api;
