@@ -27,4 +27,6 @@ readonly STEPS=(
     "leader-lost: the leader of etcd is killed under load"
     "node-cut-off: a node and its member lose their network under load"
     "uninstall: metes is not uninstalled while pods hold addresses, and then leaves nothing"
+    "release: install.yaml of a release is installed and upgraded, from its files alone"
+    "chart: the Helm chart of a release is installed and upgraded with --wait; no certificate is made anew"
 )
