@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         if ANSWERED.load(Ordering::Relaxed) {
             std::process::exit(0);
         }
-        let error = Error::new(Code::Internal, "metes has failed in a way that it should not")
+        let error = Error::new(Code::Internal, "metes has failed unexpectedly")
             .with_details("stderr says where; please report it");
         fail(Failed::from(error), verb);
         std::process::exit(1);

@@ -317,7 +317,7 @@ pub(crate) fn defragment(arguments: &MemberArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn once(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    unless_terminated(work)?.unwrap_or_else(|| Err(Failure::new("stopped before its end")))
+    unless_terminated(work)?.unwrap_or_else(|| Err(Failure::new("stopped before it finished")))
 }
 
 #[cfg(test)]

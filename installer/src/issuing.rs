@@ -45,7 +45,7 @@ pub(crate) fn pair_in(folder: &Path) -> Result<[String; 2], Failure> {
     let text = |name: &str| {
         let path = folder.join(name);
         let text = String::from_utf8(files::read(&path)?);
-        text.map_err(|_| Failure::new(format!("{} is no PEM", path.display())))
+        text.map_err(|_| Failure::new(format!("{} is not PEM", path.display())))
     };
     Ok([text("tls.crt")?, text("tls.key")?])
 }

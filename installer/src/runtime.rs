@@ -23,7 +23,7 @@ pub(crate) fn judge(arguments: &InstallArgs) -> Result<Option<String>, Failure> 
     let on_node = arguments.runtime.node_bin_dir.as_ref().unwrap_or(bin_dir);
     if !bin_dir.is_dir() {
         let folder = on_node.display();
-        return Err(Failure::new(format!("refused: {folder} is no folder of this node: {REMEDY}")));
+        return Err(Failure::new(format!("refused: {folder} is not a folder of this node: {REMEDY}")));
     }
     let Some(config) = &arguments.runtime.runtime_config else { return Ok(None) };
     let files = NodeFiles::new(config, arguments.runtime.runtime_dir.as_deref());

@@ -191,7 +191,7 @@ pub(crate) fn digest(path: &Path) -> Result<String, Failure> {
     let (said, found) = digests(path).map_err(Failure::on("read", path))?;
     if said.is_empty() || said != found {
         return Err(Failure::new(format!(
-            "{} is no whole snapshot: its digest is not that of its content; take another one",
+            "{} is not a whole snapshot: its digest is not that of its content; take another one",
             path.display()
         )));
     }

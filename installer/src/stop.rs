@@ -19,7 +19,7 @@ pub(crate) fn unless_terminated<T>(work: impl Future<Output = T>) -> Result<Opti
 /// The result of the work, which may be ended with this process at any moment.
 pub(crate) fn at_its_end<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("cannot begin to wait: {e}")))?;
+    let runtime = runtime.map_err(|e| Failure::new(format!("cannot start to wait: {e}")))?;
     Ok(runtime.block_on(work))
 }
 

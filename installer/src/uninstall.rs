@@ -94,7 +94,7 @@ fn held_on(metes: &Path, host_file: &Path, node: &str, cluster: &str) -> Result<
         .args(["list", "--node", node, "--cluster", cluster, "-o", "json"])
         .output()
         .map_err(Failure::on("run", metes))?;
-    let unclear = |why: &str| Failure::new(format!("refused: what node {node} holds cannot be told: {why}"));
+    let unclear = |why: &str| Failure::new(format!("refused: cannot find out what node {node} holds: {why}"));
     if !output.status.success() {
         return Err(unclear(String::from_utf8_lossy(&output.stderr).trim()));
     }

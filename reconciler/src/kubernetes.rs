@@ -273,7 +273,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
     let unusable = |e: KubeconfigError| {
         let why = match &e {
             // The parser quotes what it does not understand, and this may be a token.
-            KubeconfigError::Parse(_) => "it is no kubeconfig in YAML or JSON".to_owned(),
+            KubeconfigError::Parse(_) => "it is not a kubeconfig in YAML or JSON".to_owned(),
             e => causes(e),
         };
         ApiError { asked: "be found".to_owned(), why: format!("{which} cannot be used: {why}") }
@@ -289,7 +289,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
         None => Config::incluster().map_err(|e| ApiError {
             asked: "be found".to_owned(),
             why: format!(
-                "no --kubeconfig, no KUBECONFIG, and this is no pod of a cluster either: {}",
+                "no --kubeconfig, no KUBECONFIG, and this is not a pod of a cluster either: {}",
                 causes(&e)
             ),
         }),

@@ -321,11 +321,7 @@ impl Shown for ServeState {
     fn readiness(&self) -> Page {
         match self.good.elapsed() {
             ago if ago <= self.patience => good(),
-            ago => bad(&format!(
-                "no pass has come to its end for {}; the last trouble: {}",
-                whole(ago),
-                self.trouble
-            )),
+            ago => bad(&format!("no pass has finished for {}; the last error: {}", whole(ago), self.trouble)),
         }
     }
 
@@ -336,7 +332,7 @@ impl Shown for ServeState {
         let unable = self.unable.map(|since| since.elapsed()).unwrap_or_default();
         match self.turned.elapsed() {
             ago if ago > self.patience + TURN_MORE => {
-                bad(&format!("nothing has come to its end for {}, neither well nor badly", whole(ago)))
+                bad(&format!("nothing has finished for {}, with or without success", whole(ago)))
             }
             _ if unable > self.patience => {
                 bad(&format!("no pass can begin for {}: {}", whole(unable), self.trouble))

@@ -41,7 +41,7 @@ metes_core::named_enum! {
         WithinGrace = "within-grace",
         /// It belongs to no pod that is known (cnitool, podman).
         Unlabelled = "unlabelled",
-        /// It is no container: an operator has set its address aside, or keeps it for a pod's name for ever, or this
+        /// It is no container: an operator has set its address aside, or keeps it for a pod's name forever, or this
         /// program does not know its kind.
         SetAside = "set-aside",
         /// It is a hold for a pod's name, and a container uses it.

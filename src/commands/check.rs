@@ -72,7 +72,7 @@ pub async fn check<K: Kv>(run: &Run<'_, K>, config: &CheckConfig) -> Result<(), 
             "interface {} of container {} holds {}, which is not in the previous result",
             owner.ifname, owner.container_id, missing.address
         );
-        return Err(Error::new(Code::StoredState, text).with_details("`metes show` tells what it holds"));
+        return Err(Error::new(Code::StoredState, text).with_details("`metes show` says what it holds"));
     }
     match previous.iter().find(|ip| in_ranges(ip) && !is_held(ip)) {
         None => Ok(()),
@@ -81,7 +81,7 @@ pub async fn check<K: Kv>(run: &Run<'_, K>, config: &CheckConfig) -> Result<(), 
                 "{ip} is in the previous result, but interface {} of container {} does not hold it",
                 owner.ifname, owner.container_id
             );
-            Err(Error::new(Code::StoredState, text).with_details("`metes show` tells who holds it"))
+            Err(Error::new(Code::StoredState, text).with_details("`metes show` says who holds it"))
         }
     }
 }

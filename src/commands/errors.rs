@@ -117,7 +117,7 @@ impl ToCni for Refused {
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} {}", because(why)),
             )
-            .with_details("ask for another address, or for none; `metes show` tells who holds one"),
+            .with_details("ask for another address, or for none; `metes show` says who holds one"),
             Refused::SetAside(address, network, note) => Error::new(
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} is set aside: {note}"),

@@ -350,7 +350,8 @@ fn an_address_that_is_set_aside_stays_so_if_its_note_is_known() {
     scene.damage(&(HOLD.to_owned(), Damage::Put(b"\0garbage".to_vec())));
     let freed = scene.mend(metes(), "undecodable-owner", &["--yes"]).run();
     assert!(
-        freed.succeeded() && freed.stderr.contains("first: see that what the address was set aside for"),
+        freed.succeeded()
+            && freed.stderr.contains("first: make sure that what the address was set aside for"),
         "{freed}"
     );
     scene.cluster.assert_clean();

@@ -141,7 +141,7 @@ fn a_change_is_told_asked_for_and_written_only_then() {
         exits(&node.pool(&["diff", "-f", "-"], &slipped), 0, &[told]),
         exits(&node.pool(&["diff", "-f", file], ""), 0, &["pool storage of network blue is new"]),
         exits(&node.pool(&["apply", "--dry-run", "-f", file], ""), 0, &["10.56.0.0/29 open: addresses 4"]),
-        exits(&node.pool(&["apply", "-f", file], "n\n"), 1, &["Change the pools so?", "nothing was changed"]),
+        exits(&node.pool(&["apply", "-f", file], "n\n"), 1, &["Apply these changes?", "nothing was changed"]),
         exits(&node.pool(&["apply", "-f", "-"], STORAGE), 1, &["give --yes"]),
         exits(&node.pool(&["apply", "-f", "/nowhere"], ""), 1, &["cannot read /nowhere"]),
     ]);
@@ -186,7 +186,7 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
             ),
             (
                 pool_of("{range: 10.1.0.0/33}"),
-                "ranges[0].range: \"10.1.0.0/33\" is no range: expected a prefix such as 10.0.0.0/24, or first and \
+                "ranges[0].range: \"10.1.0.0/33\" is not a range: expected a prefix such as 10.0.0.0/24, or first and \
                  last address such as 10.0.0.5-10.0.0.9/24 at line 3 column 18",
             ),
             (
@@ -209,7 +209,7 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
             ),
             (
                 "pool: a/b\nranges: [{range: 10.1.0.0/24}]\n".to_owned(),
-                "pool: pool name \"a/b\" is not valid: expected 1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \
+                "pool: pool name \"a/b\" is not valid: expected 1 to 63 characters from A-Z a-z 0-9 . _ - (and not \
                  \".\" or \"..\") at line 1 column 7",
             ),
             (

@@ -200,7 +200,7 @@ impl<'a> Adds<'a> {
     fn while_doing(&self, meanwhile: impl FnOnce()) -> Vec<(String, Outcome)> {
         thread::scope(|scope| {
             let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(|| self.work())).collect();
-            // So that a failure in here does not leave the workers at it for ever.
+            // So that a failure in here does not leave the workers at it forever.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(meanwhile));
             self.is_over.store(true, Ordering::Relaxed);
             let outcomes = workers.into_iter().flat_map(|worker| worker.join().expect("no worker panics"));

@@ -449,12 +449,12 @@ fn an_address_in_use_that_no_pool_has_is_taken_over_or_refused() {
     let refusals = switch.refusals(&report);
     let words = [
         ("garbled", "it cannot be read"),
-        ("no-address", "is no address"),
+        ("no-address", "is not an address"),
         ("outside", "outside every range"),
-        ("silent", "neither its annotation network-status nor a pool tells its address"),
+        ("silent", "neither its annotation network-status nor a pool says its address"),
         ("thief", "given to pod"),
         ("undefined", "nobody knows"),
-        ("unlisted", "neither its annotation network-status nor a pool tells its address"),
+        ("unlisted", "neither its annotation network-status nor a pool says its address"),
     ];
     for (pod, words) in words {
         assert!(refusals.iter().any(|(of, why)| of == pod && why.contains(words)), "{pod}: {refusals:?}");

@@ -432,7 +432,7 @@ fn uninstalling_is_refused_while_etcd_cannot_be_asked() {
     said(&installation.on_node("install --once"), true);
     etcd.kill();
     let text = said(&installation.on_node("uninstall"), false);
-    assert!(text.contains("what node worker-1 holds cannot be told"), "{text}");
+    assert!(text.contains("cannot find out what node worker-1 holds"), "{text}");
     said(&installation.on_node("install --check"), true);
 }
 

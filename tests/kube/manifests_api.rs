@@ -1080,7 +1080,7 @@ fn every_image_has_a_version_and_is_renamed_in_one_place() {
 }
 
 /// A GitOps tool creates what is missing and changes what differs: a Job that is deleted when it is done would be
-/// created for ever, and one whose image changes cannot be changed.
+/// created forever, and one whose image changes cannot be changed.
 #[test]
 fn a_gitops_tool_finds_nothing_to_do_and_can_upgrade() {
     let applied = Applied::get();

@@ -59,7 +59,7 @@ fn play(seed: u64) {
         let world = World::new(seed, &cluster).await;
         tokio::select! {
             () = world.live() => {}
-            () = world.gate.choose() => unreachable!("it goes on for ever"),
+            () = world.gate.choose() => unreachable!("it goes on forever"),
         }
         world.settle().await;
     });
@@ -283,7 +283,7 @@ impl World {
             let stepped = async { self.killed_after(0, None, |kv| self.pass(kv)).await };
             tokio::select! {
                 _ = stepped => {}
-                () = self.gate.choose() => unreachable!("it goes on for ever"),
+                () = self.gate.choose() => unreachable!("it goes on forever"),
             }
         }
         let living: Vec<Living> = self.living.borrow().clone();
@@ -324,7 +324,7 @@ impl Gate {
         let _ = went.await;
     }
 
-    /// Lets one after another go on, for ever. Now and then one has to stand still while all others go on for long: its
+    /// Lets one after another go on, forever. Now and then one has to stand still while all others go on for long: its
     /// reads are old when it acts.
     async fn choose(&self) {
         let mut frozen: Option<(u64, u64)> = None;

@@ -636,7 +636,7 @@ fn a_revoked_node_gets_no_certificate_again() {
         let message = lab.denied(&asker.asks().1);
         assert!(message.contains(&format!("node {} was revoked", asker.node)), "{message}");
     }
-    // Refused for longer than a certificate is valid, and not for ever.
+    // Refused for longer than a certificate is valid, and not forever.
     assert!((15 * DAY..=16 * DAY).contains(&lab.refused_for(&known.user())));
     for asker in [&known, &unknown, &marker] {
         lab.api.delete(&format!("/api/v1/nodes/{}", asker.node));

@@ -35,7 +35,7 @@ impl Kind {
             Kind::UndecodableReservation => (
                 "The reservation, which says who holds the address, is damaged. The address stays taken.",
                 "Run `metes check --mend undecodable-reservation`: it reserves the address for the container whose \
-                 record lists it. If there is none, see first that no container uses the address: it is freed.",
+                 record lists it. If there is none, first make sure that no container uses the address: it is freed.",
             ),
             Kind::UndecodableOwner => (
                 "The record of what a container holds is damaged. Its addresses stay taken: a DEL fails, \
@@ -60,7 +60,7 @@ impl Kind {
             Kind::UndecodableMeta => (
                 "The record about the store itself (meta) is damaged. ADDs fail, and the reconciler frees \
                  nothing. A DEL still frees.",
-                "Install the newest metes that the cluster has had. If that is no help, run `metes check --mend \
+                "Install the newest metes that the cluster has had. If that does not help, run `metes check --mend \
                  undecodable-meta`, which deletes the key. Then run `metes-reconciler adopt`, or outside \
                  Kubernetes `metes check --accept-store`.",
             ),
@@ -87,7 +87,7 @@ impl Kind {
             Kind::ReservationWithoutOwner => (
                 "The address is taken, and no record says that its container holds it. So nothing frees it.",
                 "Run `metes check --mend reservation-without-owner`: it reserves the address for the container \
-                 whose record lists it. If there is none, see first that no container uses the address: it is \
+                 whose record lists it. If there is none, first make sure that no container uses the address: it is \
                  freed. An address that is set aside gets its record back.",
             ),
             Kind::OwnerWithoutReservation => (
@@ -122,8 +122,8 @@ impl Kind {
             Kind::SeatWithoutUser => (
                 "A seat of a hold is taken, and no record says that its container uses it. So nothing gives it back, \
                  and no pod of that name gets the addresses.",
-                "See that the container is gone, then run `metes check --mend seat-without-user`: the seat is free \
-                 then.",
+                "Make sure that the container is gone, then run `metes check --mend seat-without-user`: the seat is \
+                 free then.",
             ),
             Kind::SeatWithoutHold => (
                 "A container uses the addresses of a hold that does not exist. Another container may get them.",
@@ -149,7 +149,7 @@ impl Kind {
                 "Run `metes check --mend record-on-lease`: it writes the same without a lease.",
             ),
             Kind::StaleWithoutLease => (
-                "The key should end with a lease and hangs on none, so it would stay for ever.",
+                "The key should end with a lease and hangs on none, so it would stay forever.",
                 "Run `metes check --repair`. Only the time of a hold needs `metes hold --remove`, or `metes check \
                  --mend stale-without-lease` if there is no hold.",
             ),
@@ -160,14 +160,14 @@ impl Kind {
             Kind::MetaMissing => (
                 "Addresses are held, and the record about the store itself (meta) is missing: somebody \
                  has deleted it, or the store was restored in part. ADDs fail.",
-                "Run `metes-reconciler adopt`. Outside Kubernetes, see that no running container has an address that \
-                 `metes list` does not show, then run `metes check --accept-store`.",
+                "Run `metes-reconciler adopt`. Outside Kubernetes, make sure that no running container has an \
+                 address that `metes list` does not show, then run `metes check --accept-store`.",
             ),
             Kind::Suspect => (
                 "The store went back in time, was emptied, or is another one. It may have forgotten addresses that are \
                  in use, so ADDs fail.",
-                "Run `metes-reconciler adopt`. Outside Kubernetes, see that no running container has an address that \
-                 `metes list` does not show, then run `metes check --accept-store`.",
+                "Run `metes-reconciler adopt`. Outside Kubernetes, make sure that no running container has an \
+                 address that `metes list` does not show, then run `metes check --accept-store`.",
             ),
             Kind::AddressLacking => (
                 "A running pod reports an address that the store does not hold for it, as two passes of the reconciler \

@@ -287,7 +287,7 @@ impl Audit {
         self.lives_without_lease(entry);
         self.networks.entry(network).or_default();
         if !is_address(&entry.value) {
-            self.find(Kind::UndecodableCursor, entry, "its value is no address");
+            self.find(Kind::UndecodableCursor, entry, "its value is not an address");
         }
     }
 
@@ -438,7 +438,7 @@ impl Audit {
     }
 
     fn goes_with_lease(&mut self, entry: &Entry) {
-        let what = "hangs on no lease, so it would stay for ever";
+        let what = "hangs on no lease, so it would stay forever";
         if entry.lease == 0 && self.find(Kind::StaleWithoutLease, entry, what) {
             self.stale.push((entry.key.clone(), entry.mod_revision));
         }

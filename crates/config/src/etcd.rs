@@ -284,7 +284,7 @@ impl EtcdConfig {
         let wants_tls = endpoints.iter().any(Endpoint::is_tls);
         Ok(EtcdConfig {
             prefix: prefix(names.text("prefix", None)?.unwrap_or("/metes/")).ok_or_else(|| {
-                names.refused("prefix", "must be names out of A-Z a-z 0-9 . _ - with / between")
+                names.refused("prefix", "must be names from A-Z a-z 0-9 . _ - with / between")
             })?,
             tls: tls.checked(&names, wants_tls)?,
             login: login(&names)?,

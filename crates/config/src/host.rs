@@ -75,7 +75,7 @@ pub fn is_key(key: &str) -> bool {
 impl Default for HostFile {
     /// A file without keys.
     fn default() -> Self {
-        Self::parse(b"{}").expect("every key may be left out")
+        Self::parse(b"{}").expect("every key is optional")
     }
 }
 

@@ -196,7 +196,7 @@ impl Findings {
         }
         for key in STORE[1..].iter().filter(|key| ipam.get(key).is_some()) {
             self.notes.push(format!(
-                "key `{}` is ignored: it belongs into `{}`",
+                "key `{}` is ignored: it belongs in `{}`",
                 ipam.at(key),
                 ipam.at("etcd")
             ));
@@ -462,7 +462,7 @@ mod tests {
             (r#"{"conf_path":1}"#, "unknown key `ipam.conf_path`; did you mean `configuration_path`?"),
             (r#"{"zzzzzzzzzzzz":1}"#, "unknown key `ipam.zzzzzzzzzzzz`"),
             (r#"{"exclude_gateway":1}"#, "unknown key `ipam.exclude_gateway`"),
-            (r#"{"key_file":1}"#, "key `ipam.key_file` is ignored: it belongs into `ipam.etcd`"),
+            (r#"{"key_file":1}"#, "key `ipam.key_file` is ignored: it belongs in `ipam.etcd`"),
             (r#"{"gw":1}"#, "unknown key `ipam.gw`; did you mean `gateway`?"),
             (r#"{"routes":[{"via":1}]}"#, "unknown key `ipam.routes[0].via`; did you mean `gw`?"),
             (r#"{"routes":[{"Gateway":1}]}"#, "unknown key `ipam.routes[0].Gateway`; did you mean `gw`?"),

@@ -336,7 +336,9 @@ impl Settings {
         let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let parse = |text: &String| {
             Endpoint::parse(text.trim(), scheme).ok_or_else(|| {
-                Error::invalid_config(format!("--endpoints: {text:?} is no endpoint like https://host:2379"))
+                Error::invalid_config(format!(
+                    "--endpoints: {text:?} is not an endpoint like https://host:2379"
+                ))
             })
         };
         self.endpoints = endpoints.iter().map(parse).collect::<Result<_, _>>()?;

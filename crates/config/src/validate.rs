@@ -292,8 +292,8 @@ fn without_configuration(nad: &Nad, key: &str) -> Issue {
             return Issue::new(IssueId::NoConfiguration, key, what, "validate that file");
         }
         Some("config") => (
-            format!("`spec.config` is no text: Multus does not read it, {file}"),
-            "write it as one text: `config: |`",
+            format!("`spec.config` is not a string: Multus does not read it, {file}"),
+            "write it as a string: `config: |`",
         ),
         Some(other) => {
             let near = did_you_mean(other, &["config"], SLIP_EDITS);

@@ -638,7 +638,7 @@ impl Keys {
 
 /// A key under the prefix that metes does not write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no key of metes")]
+#[error("{0:?} is not a key of metes")]
 pub struct ForeignKey(pub String);
 
 fn parse_path(path: &str) -> Option<Key> {

@@ -150,7 +150,7 @@ async fn accept_store<K: Kv>(session: Session<'_, K>, report: &Report) -> Result
             String::from_utf8_lossy(&session.keys.meta())
         ))),
         Accepted::Changed => Err(CliError::Refused(
-            "the store was not accepted: somebody else changed its meta at the same time; look again"
+            "the store was not accepted: somebody else changed its meta at the same time; run it again"
                 .to_owned(),
         )),
     }
@@ -262,7 +262,7 @@ async fn resume<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Strin
             String::from_utf8_lossy(&session.keys.meta())
         ))),
         Ended::Changed => Err(CliError::Refused(
-            "the pause was not ended: somebody else changed the store's meta at the same time; look again"
+            "the pause was not ended: somebody else changed the store's meta at the same time; run it again"
                 .to_owned(),
         )),
     }

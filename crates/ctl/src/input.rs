@@ -48,8 +48,8 @@ pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, String), CliE
         true => read_bounded(io::stdin().lock(), most),
         false => File::open(path).and_then(|file| read_bounded(file, most)),
     };
-    let text =
-        bytes.and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is no UTF-8 text")));
+    let text = bytes
+        .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text")));
     let text = text.map_err(|e| CliError::Refused(format!("cannot read {name}: {e}")))?;
     Ok((name, text))
 }

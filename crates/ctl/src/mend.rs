@@ -183,7 +183,7 @@ impl MendUnderWay {
                             }
                         }
                         false => terminal.tell(
-                            "metes: nothing was written: something of it changed at the same time; look again",
+                            "metes: nothing was written: something of it changed at the same time; run it again",
                         ),
                     }
                 }

@@ -14,7 +14,7 @@ use metes_core::pool::{Owner, OwnerKind};
 use metes_engine::kv::Kv;
 use metes_node::node;
 
-const FIRST: &str = "see that the container still runs: what is put back is held for it";
+const FIRST: &str = "make sure that the container still runs: what is put back is held for it";
 
 /// Puts the records of the file back. Writes are reported in `notes`, everything else is told at once. Returns true if
 /// all of the records stand afterwards.
@@ -44,7 +44,7 @@ pub(super) async fn restore_all<K: Kv>(
         match restoring.map_err(doing())? {
             Restoring::Stands => notes.push(format!("{} is there as it was", words(group))),
             Restoring::Needless(why) => {
-                notes.push(format!("{} needs not be put back: {}", words(group), why.join("; ")));
+                notes.push(format!("{} need not be put back: {}", words(group), why.join("; ")));
             }
             Restoring::Refused(why) => {
                 is_whole = false;
@@ -57,7 +57,7 @@ pub(super) async fn restore_all<K: Kv>(
                         let is_done = restore.carry_out(session, restores, group).await.map_err(doing())?;
                         if !is_done {
                             terminal.tell(
-                            "metes: nothing was written: something of it changed at the same time; look again",
+                            "metes: nothing was written: something of it changed at the same time; run it again",
                         );
                         }
                         is_done

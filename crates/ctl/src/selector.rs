@@ -281,7 +281,8 @@ async fn named<K: Kv>(
             let last = names.pop().unwrap_or_default();
             let names = if names.is_empty() { last } else { format!("{} or {last}", names.join(", ")) };
             Err(format!(
-                "{word:?} is no address, and no {names} of that name is known{similar}; metes list shows what is held"
+                "{word:?} is not an address, and no {names} of that name is known{similar}; metes list shows \
+                 what is held"
             ))
         }
         several => {

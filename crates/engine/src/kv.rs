@@ -172,7 +172,7 @@ impl About {
     pub fn unmaintained(&self) -> Option<String> {
         let (major, minor, _) = self.parsed_version()?;
         ((major, minor) < MAINTAINED_ETCD)
-            .then(|| format!("etcd {} is of a release line that gets no corrections any more", self.version))
+            .then(|| format!("etcd {} is of a release line that gets no fixes any more", self.version))
     }
 
     /// The parts of its version. A patch that is no number counts as the last one of its line.

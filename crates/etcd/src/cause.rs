@@ -120,7 +120,7 @@ impl Cause {
                 "the certificate in `cert_file` must be for client authentication (clientAuth)"
             }
             Cause::ClosesOnClient => {
-                "see if the serial number of the certificate in `cert_file` is in etcd's --client-crl-file"
+                "check if the serial number of the certificate in `cert_file` is in etcd's --client-crl-file"
             }
             Cause::UnknownServer => "put the CA that signed etcd's certificate into `ca_file`",
             Cause::ServerName(_) => {
@@ -129,7 +129,7 @@ impl Cause {
             Cause::ServerExpired => "renew etcd's certificate; check the clock of this node",
             Cause::ServerNotYetValid => "check the clock of this node",
             Cause::ServerUnusable(_) => {
-                "give etcd a certificate of X.509 version 3, for server authentication, that is no CA's own"
+                "give etcd an X.509 version 3 certificate for server authentication that is not a CA's"
             }
         }
     }

@@ -394,7 +394,7 @@ impl Etcd {
                     "{endpoint} is of another etcd (cluster id {cluster:x}) than the one in use (cluster id {:x})",
                     expected.unwrap_or_default()
                 );
-                tracing::warn!("an endpoint is passed by: {why}");
+                tracing::warn!("an endpoint is skipped: {why}");
                 return Err((NoAnswer::Elsewhere(why), Reading::Passing));
             }
         }

@@ -123,7 +123,7 @@ impl<T: DeserializeOwned + Clone> Reader<T> {
 
 fn content<T: DeserializeOwned>(bytes: &[u8]) -> Result<Content<T>, String> {
     let text = std::str::from_utf8(bytes.trim_ascii_end()).ok();
-    let (digest, content) = text.and_then(|text| text.split_once('\n')).ok_or("it is no file of metes")?;
+    let (digest, content) = text.and_then(|text| text.split_once('\n')).ok_or("metes did not write it")?;
     if digest != digest_hex(content.as_bytes()) {
         return Err("it is damaged: its digest is not that of its content".to_owned());
     }

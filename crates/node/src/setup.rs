@@ -258,7 +258,7 @@ pub fn start_log(file: Option<&str>, level: Option<&str>) {
         tracing::error!(log_file = file, error = %e, "the log file cannot be opened; logging to stderr");
     }
     if !known {
-        tracing::warn!("log_level is none of error, warning, info, verbose, debug, panic: taking warning");
+        tracing::warn!("log_level is none of error, warning, info, verbose, debug, panic: using warning");
     }
 }
 
@@ -279,7 +279,7 @@ pub fn stdin_error(e: &std::io::Error) -> Error {
     let error = |code, why: &str| Error::new(code, format!("error reading from stdin: {why}"));
     match e.kind() {
         ErrorKind::FileTooLarge => error(Code::Decode, &plain(e)),
-        ErrorKind::TimedOut => error(Code::Io, "its end has not come in the time that this command may take")
+        ErrorKind::TimedOut => error(Code::Io, "it did not end in the time that this command may take")
             .with_details("the caller must close stdin after the network configuration"),
         _ => error(Code::Io, &plain(e)),
     }

@@ -128,7 +128,7 @@ pub async fn bind(listen: &Listen) -> io::Result<TcpListener> {
     TcpListener::bind(&listen.0[..]).await
 }
 
-/// Serves pages for ever.
+/// Serves pages forever.
 pub async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
     accept(&listener, &mut JoinSet::new(), |stream| answer(stream, pages.clone())).await
 }
@@ -136,7 +136,7 @@ pub async fn serve(listener: TcpListener, pages: impl Pages) -> Infallible {
 /// The connections that are being answered.
 pub type Open = JoinSet<Result<(), Elapsed>>;
 
-/// Lets each connection be answered, for ever. Those that are `open` end by themselves, in [`CONNECTION_MAX`].
+/// Lets each connection be answered, forever. Those that are `open` end by themselves, in [`CONNECTION_MAX`].
 pub async fn accept<A>(listener: &TcpListener, open: &mut Open, answer: impl Fn(TcpStream) -> A) -> Infallible
 where
     A: Future<Output = ()> + Send + 'static,

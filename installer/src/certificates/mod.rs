@@ -52,7 +52,7 @@ pub(crate) fn make(arguments: &CertificatesArgs) -> Result<(), Failure> {
     match &arguments.out {
         Some(out) => write(arguments, &purposes, out),
         None => unless_terminated(store(arguments, &purposes))?
-            .unwrap_or_else(|| Err(Failure::new("stopped before its end"))),
+            .unwrap_or_else(|| Err(Failure::new("stopped before it finished"))),
     }
 }
 

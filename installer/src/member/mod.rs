@@ -185,7 +185,7 @@ async fn round(place: &Place, seen: &mut Seen, answering: &Answering) -> Result<
         }),
         Decision::Wait => Err(format!(
             "{}. It begins a new etcd only if all members have empty folders, and joins one that runs: start the \
-             others, or name other nodes in metes.conf if these are lost for ever",
+             others, or name other nodes in metes.conf if these are lost forever",
             waits()
         )),
     }

@@ -49,7 +49,7 @@ fn prepare(template: PathBuf, node: String) -> Result<(Runtime, Readers), Failur
     let own = rcgen::generate_simple_self_signed([node]);
     let own = own.map_err(|e| Failure::new(format!("no certificate can be made: {e}")))?;
     let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| Failure::new(format!("cannot begin to wait: {e}")))?;
+    let runtime = runtime.map_err(|e| Failure::new(format!("cannot start to wait: {e}")))?;
     Ok((runtime, Readers { own, template, last: Mutex::default() }))
 }
 
@@ -101,7 +101,7 @@ impl Readers {
         if last.at.is_none_or(|at| at.elapsed() >= BELIEVED) {
             last.at = Some(Instant::now());
             let looked = self.look(&mut last);
-            last.told.say(looked.err().map(|e| format!("it cannot be told who may read metrics: {e}")));
+            last.told.say(looked.err().map(|e| format!("cannot find out who may read metrics: {e}")));
         }
         last.config.clone()
     }

@@ -134,7 +134,7 @@ impl Asker {
 
     fn judge(&mut self, pair: Pair, own: &Own, since: Instant) -> Result<Pair, Unsigned> {
         let identity = pair.identity(&own.owner()).map_err(|why| {
-            let what = format!("the signer {} gives a certificate that is of no use: {why}", own.signer);
+            let what = format!("the signer {} gave a certificate that cannot be used: {why}", own.signer);
             Unsigned::new(Trouble::Unusable, what)
         })?;
         let now = OffsetDateTime::now_utc();

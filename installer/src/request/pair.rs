@@ -42,7 +42,8 @@ pub(crate) struct Identity {
 impl Pair {
     /// The identity, or why this is none of that owner. Its time is another question.
     pub(crate) fn identity(&self, owner: &Owner<'_>) -> Result<Identity, String> {
-        let der = CertificateDer::from_pem_slice(&self.certificate).map_err(|_| "it is no PEM".to_owned())?;
+        let der =
+            CertificateDer::from_pem_slice(&self.certificate).map_err(|_| "it is not PEM".to_owned())?;
         let (_, certificate) = parse_x509_certificate(&der).map_err(|e| format!("it cannot be read: {e}"))?;
         let identity = Identity::of(&certificate)?;
         if identity.common_name != owner.user {

@@ -43,11 +43,11 @@ impl PublicKeyData for PublicKey {
 /// private key. All else that it wants counts for nothing.
 pub(super) fn wanted(pem: &[u8], user: &str) -> Result<PublicKey, String> {
     let der = CertificateSigningRequestDer::from_pem_slice(pem);
-    let der = der.map_err(|e| format!("the request is no PKCS#10 in PEM: {e:?}"))?;
+    let der = der.map_err(|e| format!("the request is not PKCS#10 in PEM: {e:?}"))?;
     let parsed = X509CertificationRequest::from_der(&der);
-    let (rest, request) = parsed.map_err(|e| format!("the request is no PKCS#10: {e}"))?;
+    let (rest, request) = parsed.map_err(|e| format!("the request is not PKCS#10: {e}"))?;
     if !rest.is_empty() {
-        return Err("the request is no PKCS#10: there is something behind it".to_owned());
+        return Err("the request is not PKCS#10: something follows it".to_owned());
     }
     let info = &request.certification_request_info;
     if !is_p256(&info.subject_pki) {

@@ -650,7 +650,7 @@ fn a_folder_for_plugins_that_is_missing_is_not_made() {
     let node = Node::new();
     fs::remove_dir(node.path("bin")).expect("it is there");
     let text = node.refuses();
-    assert!(text.contains(&format!("{} is no folder of this node", node.path("bin").display())), "{text}");
+    assert!(text.contains(&format!("{} is not a folder of this node", node.path("bin").display())), "{text}");
     assert!(!node.path("bin").exists() && !node.path("host").exists() && !node.is_ready());
 }
 

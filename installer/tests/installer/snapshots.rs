@@ -140,7 +140,7 @@ fn the_newest_snapshot_is_copied_to_another_disk() {
     );
     let today = name("1 hour ago");
     node.write(&format!("snapshots/{today}"), b"half of one");
-    assert!(said(&copy(), false).contains(&format!("snapshots/{today} is no whole snapshot")));
+    assert!(said(&copy(), false).contains(&format!("snapshots/{today} is not a whole snapshot")));
     assert_eq!(node.names("claim"), [""; 0]);
 
     node.snapshot(&format!("snapshots/{today}"), b"of today");
@@ -163,7 +163,7 @@ fn the_newest_snapshot_is_copied_to_another_disk() {
     assert_eq!(print(&["etcd-20200102T000000Z.db"]).stdout, read("claim/etcd-20200102T000000Z.db"));
     node.write(&format!("claim/{today}"), b"half of one");
     let refused = print(&[]);
-    assert!(said(&refused, false).contains("is no whole snapshot") && refused.stdout.is_empty());
+    assert!(said(&refused, false).contains("is not a whole snapshot") && refused.stdout.is_empty());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_restore_that_is_refused_leaves_the_member_as_it_is() {
     assert!(said(&node.restore(), false).contains("etcdutl failed"));
     node.etcdutl(0);
     node.write("snapshots/restore.db", b"half of one");
-    assert!(said(&node.restore(), false).contains("is no whole snapshot"));
+    assert!(said(&node.restore(), false).contains("is not a whole snapshot"));
     fs::remove_file(node.path("snapshots/restore.db")).expect("it is there");
     assert!(said(&node.restore(), false).contains("cannot read snapshots/restore.db"));
     assert_eq!(node.names("etcd"), ["data"]);

@@ -24,7 +24,7 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Result<T, String
     }
 }
 
-/// Opens a FIFO to write when a program has opened it to read. A usual open would wait for ever if none does.
+/// Opens a FIFO to write when a program has opened it to read. A usual open would wait forever if none does.
 #[track_caller]
 pub(crate) fn open_read_fifo(path: &Path) -> File {
     let at_once = OFlags::NONBLOCK.bits().cast_signed();

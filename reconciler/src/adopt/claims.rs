@@ -30,7 +30,8 @@ impl Demands<'_> {
         if matches!(definition, Definition::Other) || self.not_metes.contains(&device.driver) {
             return Ok(());
         }
-        let no_address = |text| conflict(device, Some(text), ConflictKind::NoStatus, "this is no address");
+        let no_address =
+            |text| conflict(device, Some(text), ConflictKind::NoStatus, "this is not an address");
         let addresses = parse_addresses(&device.ips).map_err(no_address)?;
         let [_, _, uid] = &device.claim;
         if addresses.iter().all(|ip| self.reserved.has_claim(uid, Addr::from(*ip))) {

@@ -206,10 +206,10 @@ impl<'a> Demands<'a> {
         };
         let addresses = match interface.addresses() {
             Ok(addresses) => addresses,
-            Err(text) => return bad(Some(text), ConflictKind::NoStatus, "this is no address".to_owned()),
+            Err(text) => return bad(Some(text), ConflictKind::NoStatus, "this is not an address".to_owned()),
         };
         if addresses.is_empty() || pod.node.is_empty() {
-            let why = format!("it does not tell what it uses in network {name}");
+            let why = format!("it does not say which address it uses in network {name}");
             return bad(None, ConflictKind::NoStatus, why);
         }
         let held = match network.held(&addresses) {
@@ -223,7 +223,7 @@ impl<'a> Demands<'a> {
             return self.demand(pod, interface, held, network);
         }
         let Some(reserved) = self.reserved_interface(pod, &held) else {
-            let why = format!("it does not tell by which interface it uses this in network {name}");
+            let why = format!("it does not say which interface uses this in network {name}");
             return bad(Some(addresses[0].to_string()), ConflictKind::NoStatus, why);
         };
         self.demand(pod, &Interface { interface: reserved, ..interface.clone() }, held, network)

@@ -199,7 +199,7 @@ impl<'a> Gathering<'a> {
                 Ok(addresses) => addresses,
                 Err(text) => {
                     if !self.uses_of(&full_name(&pod.namespace, &interface.name)).is_empty() {
-                        self.refuse(at.clone(), pod, None, format!("{text:?} is no address"));
+                        self.refuse(at.clone(), pod, None, format!("{text:?} is not an address"));
                     }
                     continue;
                 }
@@ -309,7 +309,7 @@ impl<'a> Gathering<'a> {
             let interfaces: BTreeSet<&InterfaceName> = known.map(|(ifname, ..)| ifname).collect();
             if listed.max(interfaces.len()) < asked {
                 let why = format!(
-                    "it runs in network {network}, and neither its annotation network-status nor a pool tells its \
+                    "it runs in network {network}, and neither its annotation network-status nor a pool says its \
                      address"
                 );
                 self.refuse("annotation networks".to_owned(), pod, None, why);
@@ -497,7 +497,7 @@ enum Doubt {
     Pool(Unclear),
     #[error("{0}")]
     Offset(BadOffset),
-    #[error("its name is no address of a known network")]
+    #[error("its name is not an address of a known network")]
     Name,
 }
 

@@ -93,7 +93,7 @@ impl Nad {
             None => nad.unread = Some("it has no configuration: the nodes have it in files".to_owned()),
             Some(text) => match Json::parse(text.as_bytes()) {
                 Ok(json) => collect(&json, &nad.id, &nad.id.name, DEPTH_MAX, &mut nad.uses),
-                Err(e) => nad.unread = Some(format!("its configuration is no JSON: {e}")),
+                Err(e) => nad.unread = Some(format!("its configuration is not JSON: {e}")),
             },
         }
         nad

@@ -68,7 +68,7 @@ pub(crate) enum Unclear {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadOffset {
     /// It is not a number.
-    #[error("its key is no number")]
+    #[error("its key is not a number")]
     NoNumber,
     /// The number is too large.
     #[error("its address lies outside the range")]

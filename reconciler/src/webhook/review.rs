@@ -32,7 +32,7 @@ impl Admission {
     /// The reason why it is no request for admission, in words.
     pub(crate) fn of(review: &Value, source: &Source) -> Result<Self, String> {
         if review["apiVersion"] != API_VERSION || review["kind"] != "AdmissionReview" {
-            return Err(format!("this is no AdmissionReview of {API_VERSION}"));
+            return Err(format!("this is not an AdmissionReview of {API_VERSION}"));
         }
         let request = &review["request"];
         let Some(uid) = request["uid"].as_str() else { return Err("`request.uid` is missing".to_owned()) };

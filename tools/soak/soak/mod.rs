@@ -84,7 +84,7 @@ pub(crate) fn run(plan: Plan) -> Report {
                 .spawn_scoped(scope, move || caller.work())
                 .expect("a thread starts");
         }
-        // A panic here must not leave the callers at work for ever.
+        // A panic here must not leave the callers at work forever.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| nemesis.work(plan.lasts)));
         soak.is_over.store(true, Ordering::Relaxed);
         if let Err(panic) = ended {

@@ -20,12 +20,12 @@ const OF_NEWER: &str = "a record that a newer metes wrote may have it: mend it w
 /// The most of a value that a sentence shows.
 const SHOWN: usize = 80;
 
-const NOT_IN_USE: &str = "see that no container uses what is freed: another one may get it at once";
+const NOT_IN_USE: &str = "make sure that no container uses what is freed: another one may get it at once";
 const POD_IS_DELETED: &str =
-    "delete the pod, or see that the container is gone: another one may get what is freed";
+    "delete the pod, or make sure that the container is gone: another one may get what is freed";
 const IN_USE: &str = "a container uses the hold: delete its pod first";
 const NOT_SET_ASIDE: &str =
-    "see that what the address was set aside for does not use it: a container may get it at once";
+    "make sure that what the address was set aside for does not use it: a container may get it at once";
 
 /// Plans the mend of one finding.
 pub(super) struct Planner<'a> {
@@ -55,7 +55,7 @@ impl Planner<'_> {
         };
         match (kind, parsed) {
             (Kind::ForeignKey, _) => {
-                let first = "see that no other program needs it, nor a newer metes";
+                let first = "make sure that no other program needs it, nor a newer metes";
                 self.delete(entry, "what this metes does not write", Some(first))
             }
             (Kind::UndecodablePage, Some(Key::Page(network, page))) => {
@@ -73,26 +73,26 @@ impl Planner<'_> {
             (Kind::UndecodablePodIndex, _) => self.delete(entry, "the youngest container of a pod", None),
             (Kind::UndecodableCluster, _) => {
                 let first =
-                    "see that no other cluster uses this name: the one that is reconciled next gets it";
+                    "make sure that no other cluster uses this name: the one that is reconciled next gets it";
                 self.delete(entry, "which cluster goes by a name", Some(first))
             }
             (Kind::UndecodableNote, Some(Key::Cooling(..))) if entry.lease != 0 => Ok(Mending::Instead(
                 "the address rests as long as the key is there, and its lease ends it".into(),
             )),
             (Kind::UndecodableNote, Some(Key::Cooling(..))) => {
-                let first = "see that nobody needs the address to rest any longer";
+                let first = "make sure that nobody needs the address to rest any longer";
                 self.delete(entry, "that an address rests", Some(first))
             }
             (Kind::UndecodableNote, _) => self.delete(entry, "a note", None),
             (Kind::UndecodableTombstone, Some(Key::Tombstone(owner))) => {
                 let what = format!("that {owner} is gone");
-                self.delete(entry, &what, Some("see that the container has been gone for two minutes"))
+                self.delete(entry, &what, Some("make sure that the container has been gone for two minutes"))
             }
             (Kind::UndecodableMeta, _) => self.delete(
                 entry,
                 "what all writers have agreed on",
                 Some(
-                    "see that no newer metes has written it. After it, take the store into service again: \
+                    "make sure that no newer metes has written it. After it, take the store into service again: \
                      `metes-reconciler adopt`, or outside Kubernetes `metes check --accept-store`",
                 ),
             ),
@@ -241,7 +241,7 @@ impl Planner<'_> {
                 builder.unchanged(self.keys.owner(owner));
                 builder.put(entry.key.clone(), self.reservation_for(owner, &record).encode());
                 let does = format!("reserves {address} of network {network} for {owner}");
-                let first = "see that no other container uses the address";
+                let first = "make sure that no other container uses the address";
                 self.possible(stands, vec![does], Some(first), builder.finish())
             }
             _ => Ok(Mending::Instead(twice_first(&held))),
@@ -288,7 +288,12 @@ impl Planner<'_> {
             return Ok(Mending::Changed);
         }
         bits.plan(self.keys, &mut builder);
-        self.possible(stands, does, Some("see that no other container uses the address"), builder.finish())
+        self.possible(
+            stands,
+            does,
+            Some("make sure that no other container uses the address"),
+            builder.finish(),
+        )
     }
 
     /// Frees the owner for which the address is not reserved; if it is reserved for neither, the one that was found.
@@ -386,7 +391,12 @@ impl Planner<'_> {
         builder.put(key, SeatRecord::new(owner.clone(), labels, self.mends.now.to_owned()).encode());
         let stands = vec![format!("the record of {owner}{pod} names seat {} of {}", seat.n, seat.hold)];
         let does = vec!["writes the seat".to_owned()];
-        self.possible(stands, does, Some("see that no other container uses the addresses"), builder.finish())
+        self.possible(
+            stands,
+            does,
+            Some("make sure that no other container uses the addresses"),
+            builder.finish(),
+        )
     }
 
     /// Gives back a seat whose user does not name it.

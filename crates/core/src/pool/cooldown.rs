@@ -33,7 +33,7 @@ impl FromStr for CooldownTime {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let invalid = || format!("{text:?} is no cooldown: expected {}", Self::EXPECTED);
+        let invalid = || format!("{text:?} is not a cooldown: expected {}", Self::EXPECTED);
         let time = humantime::parse_duration(text).map_err(|_| invalid())?;
         let seconds = u32::try_from(time.as_secs()).ok().filter(|seconds| *seconds <= COOLDOWN_MAX);
         match (seconds, time.subsec_nanos()) {

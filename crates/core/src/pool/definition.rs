@@ -364,7 +364,7 @@ impl FromStr for RangeText {
     fn from_str(text: &str) -> Result<Self, String> {
         let invalid = || {
             format!(
-                "{text:?} is no range: expected a prefix such as 10.0.0.0/24, or first and last address such as \
+                "{text:?} is not a range: expected a prefix such as 10.0.0.0/24, or first and last address such as \
                  10.0.0.5-10.0.0.9/24"
             )
         };
@@ -380,15 +380,15 @@ impl FromStr for RangeText {
         let Some(start) = start else { return Ok(Self { subnet, bounds: None }) };
         let (first, last): (IpAddr, IpAddr) = (start.parse().map_err(|_| invalid())?, written.ip());
         if !subnet.contains(first) {
-            return Err(format!("{text:?} is no range: {first} is not in {subnet}"));
+            return Err(format!("{text:?} is not a range: {first} is not in {subnet}"));
         }
         if first > last {
-            return Err(format!("{text:?} is no range: its start {first} is above its end {last}"));
+            return Err(format!("{text:?} is not a range: its start {first} is above its end {last}"));
         }
         let (lowest, highest) = usable(subnet);
         if first < lowest || last > highest {
             return Err(format!(
-                "{text:?} is no range: it may have the addresses from {lowest} to {highest}, without the network's \
+                "{text:?} is not a range: it may have the addresses from {lowest} to {highest}, without the network's \
                  own address and the broadcast address"
             ));
         }
@@ -471,7 +471,7 @@ impl Text for IpNetwork {
 impl Text for RangeState {
     fn read(text: &str) -> Result<Self, String> {
         Self::named(text)
-            .ok_or_else(|| format!("{text:?} is no state of a range: expected {}", names(Self::ALL)))
+            .ok_or_else(|| format!("{text:?} is not a state of a range: expected {}", names(Self::ALL)))
     }
 
     fn write(&self) -> String {
@@ -503,7 +503,7 @@ impl Text for Option<Order> {
     fn read(text: &str) -> Result<Self, String> {
         match Order::named(text) {
             Some(order) => Ok(Some(order)),
-            None => Err(format!("{text:?} is no order: expected {}", names(Order::ALL))),
+            None => Err(format!("{text:?} is not an order: expected {}", names(Order::ALL))),
         }
     }
 
@@ -622,7 +622,7 @@ mod tests {
             (ranges(r#"{"range":"10.0.0.0/24","state":"shut"}"#), "expected open, draining or closed"),
             (
                 r#"{"pool":"a","keep":"2y","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
-                "\"2y\" is no time to keep: expected \"forever\"",
+                "\"2y\" is not a time to keep: expected \"forever\"",
             ),
             (
                 ranges(r#"{"range":"10.0.0.0/24"},{"range":"10.0.0.128/25"}"#),
@@ -649,9 +649,9 @@ mod tests {
                 dns(r#"{"servers":["10.0.0.1"]}"#),
                 "unknown field `servers`, expected one of `nameservers`, `domain`",
             ),
-            (dns(r#"{"domain":"a test"}"#), "dns.domain: \"a test\" is no domain"),
-            (dns(r#"{"search":["a",""]}"#), "dns.search[1]: \"\" is no domain"),
-            (dns(r#"{"options":["ndots:2\n"]}"#), "is no option of a resolver"),
+            (dns(r#"{"domain":"a test"}"#), "dns.domain: \"a test\" is not a domain"),
+            (dns(r#"{"search":["a",""]}"#), "dns.search[1]: \"\" is not a domain"),
+            (dns(r#"{"options":["ndots:2\n"]}"#), "is not a resolver option"),
             (
                 r#"{"pool":"auto","ranges":[{"range":"10.0.0.0/24"}]}"#.to_owned(),
                 "no pool can be named `auto`",

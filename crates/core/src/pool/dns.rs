@@ -46,7 +46,7 @@ impl PoolDns {
         let is_word =
             |text: &str| !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control());
         let is_name = |name: &str| is_word(name) && name.len() <= NAME_MAX;
-        let no_domain = |key: String, name: &str| (key, format!("{name:?} is no domain: write one word"));
+        let no_domain = |key: String, name: &str| (key, format!("{name:?} is not a domain: write one word"));
         if !self.domain.is_empty() && !is_name(&self.domain) {
             return Err(no_domain("domain".to_owned(), &self.domain));
         }
@@ -56,7 +56,7 @@ impl PoolDns {
         match self.options.iter().position(|option| !is_word(option)) {
             Some(at) => Err((
                 format!("options[{at}]"),
-                format!("{:?} is no option of a resolver: write one word, such as ndots:2", self.options[at]),
+                format!("{:?} is not a resolver option: write one word, such as ndots:2", self.options[at]),
             )),
             None => Ok(()),
         }

@@ -63,7 +63,7 @@ impl FromStr for Keep {
         if text == FOREVER {
             return Ok(Self::Forever);
         }
-        let invalid = || format!("{text:?} is no time to keep: expected {}", Self::EXPECTED);
+        let invalid = || format!("{text:?} is not a time to keep: expected {}", Self::EXPECTED);
         let time = humantime::parse_duration(text).map_err(|_| invalid())?;
         match (time.as_secs(), time.subsec_nanos()) {
             (seconds @ 1..=KEEP_MAX, 0) => Ok(Self::Seconds(seconds)),
@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(keep), "{text}");
             assert_eq!(keep.to_string().parse(), Ok(keep), "{text}");
         }
-        for text in ["", "0s", "60", "-1s", "1500ms", "366d", "for ever", "Forever"] {
+        for text in ["", "0s", "60", "-1s", "1500ms", "366d", "forever", "Forever"] {
             let error = text.parse::<Keep>().expect_err(text);
             assert!(error.contains(&format!("{text:?}")) && error.contains("forever"), "{error}");
         }

@@ -66,7 +66,7 @@ impl NetworkName {
         Err(InvalidName {
             what: "network_name",
             found: name.to_owned(),
-            expected: "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\" or \"..\")",
+            expected: "1 to 63 characters from A-Z a-z 0-9 . _ - (and not \".\" or \"..\")",
         })
     }
 
@@ -218,7 +218,7 @@ checked_name!(
     "node name",
     253,
     is_plain,
-    "1 to 253 characters out of A-Z a-z 0-9 . _ -"
+    "1 to 253 characters from A-Z a-z 0-9 . _ -"
 );
 
 checked_name!(
@@ -227,7 +227,7 @@ checked_name!(
     "container id",
     253,
     is_plain,
-    "1 to 253 characters out of A-Z a-z 0-9 . _ -"
+    "1 to 253 characters from A-Z a-z 0-9 . _ -"
 );
 
 checked_name!(
@@ -245,7 +245,7 @@ checked_name!(
     "pod UID",
     64,
     |text| text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'),
-    "1 to 64 characters out of A-Z a-z 0-9 -"
+    "1 to 64 characters from A-Z a-z 0-9 -"
 );
 
 checked_name!(
@@ -254,7 +254,7 @@ checked_name!(
     "cluster name",
     63,
     |text| is_plain(text) && text != NO_CLUSTER,
-    "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\", \"..\" or \"-\")"
+    "1 to 63 characters from A-Z a-z 0-9 . _ - (and not \".\", \"..\" or \"-\")"
 );
 
 checked_name!(
@@ -263,7 +263,7 @@ checked_name!(
     "pool name",
     63,
     is_plain,
-    "1 to 63 characters out of A-Z a-z 0-9 . _ - (and not \".\" or \"..\")"
+    "1 to 63 characters from A-Z a-z 0-9 . _ - (and not \".\" or \"..\")"
 );
 
 impl NodeName {
@@ -286,7 +286,7 @@ impl NodeName {
         if is_plain_name(namespace, NAMESPACE_MAX) {
             return Ok(Self(format!("{OF_PODS}{namespace}")));
         }
-        let expected = "1 to 63 characters out of A-Z a-z 0-9 . _ -";
+        let expected = "1 to 63 characters from A-Z a-z 0-9 . _ -";
         Err(InvalidName { what: "namespace", found: namespace.to_owned(), expected })
     }
 

@@ -118,7 +118,7 @@ fn known(one: &EndpointFacts, about: &About, all: &[EndpointFacts], took: &str) 
         0,
         match (about.has_leader(), is_slow) {
             (false, _) => {
-                CheckLine::bad(Check::Endpoint, head, "see that more than half of etcd's members run")
+                CheckLine::bad(Check::Endpoint, head, "make sure that more than half of etcd's members run")
             }
             (true, true) => CheckLine::warn(
                 Check::Endpoint,

@@ -165,7 +165,7 @@ fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
             return vec![CheckLine::bad(
                 Check::Spool,
                 format!("DELs in {} are not carried out: {why}", folder.display()),
-                "let the folder and those above it belong to root, and let nobody else write them",
+                "make root the owner of the folder and of those above it, and let nobody else write them",
             )];
         }
         SpoolFacts::Hidden => {
@@ -183,7 +183,7 @@ fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
                  not notice an etcd that went back in time",
                 facts.folder.display()
             ),
-            "let root make the folder and write in it, or name another one as `spool_dir` in the host file",
+            "make the folder as root, writable by root, or name another one as `spool_dir` in the host file",
         )
     };
     let age = age.unwrap_or_default();
@@ -197,7 +197,7 @@ fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
                 if own == 1 { "waits" } else { "wait" },
                 folder.display()
             ),
-            "nothing, once etcd answers: the next ADD or DEL on this node carries some of them out",
+            "nothing: once etcd answers, the next ADD or DEL on this node carries some of them out",
         ),
     }];
     lines.extend(facts.unwritable.iter().map(cannot_keep));
@@ -219,7 +219,7 @@ fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
 fn outage(lasts: &Result<Option<Duration>, String>) -> Option<CheckLine> {
     let most = span(limits::STATUS_GRACE.as_secs());
     let then = "where metes serves the default network, this node is NotReady then";
-    let remedy = "let etcd answer: ETCD above says what it lacks";
+    let remedy = "bring etcd back: ETCD above says what is wrong";
     match lasts {
         Ok(None) => None,
         Ok(Some(lasts)) if *lasts < limits::STATUS_GRACE => {

@@ -79,7 +79,7 @@ pub(super) async fn change<K: Kv>(
         }
         if is_any_change {
             may_write(&context, &inventory.pools).await?;
-            terminal.confirm(how.yes || is_told, "Change the pools so?", "nothing was changed")?;
+            terminal.confirm(how.yes || is_told, "Apply these changes?", "nothing was changed")?;
         }
         told = Some(effects);
         // How long a person thinks does not count.

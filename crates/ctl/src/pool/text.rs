@@ -194,7 +194,7 @@ ranges:
             ),
             (
                 second("pool: b\nranges:\n- range: 10.0.0.0/24\n- range: 10.0.1.9-10.0.1.5/24\n"),
-                "f.yaml, document 2: ranges[1].range: \"10.0.1.9-10.0.1.5/24\" is no range: its start 10.0.1.9 is \
+                "f.yaml, document 2: ranges[1].range: \"10.0.1.9-10.0.1.5/24\" is not a range: its start 10.0.1.9 is \
                  above its end 10.0.1.5 at line 7 column 10",
             ),
             (

@@ -27,7 +27,7 @@ struct World {
     loses: bool,
     /// The number of steps that may still end and begin again, without the knowledge that they had.
     restarts: u8,
-    /// The number of steps that may still end for ever.
+    /// The number of steps that may still end forever.
     deaths: u8,
     /// The number of members that may still lose the disk with which their etcd has run.
     disks: u8,
