@@ -228,7 +228,7 @@ fn each_kind_of_damage_is_mended_after_a_question() {
         let is_untouched = is_repaired
             || store.entries("v1/") == before
                 && declined.status.code() == Some(1)
-                && declined.stderr.contains("Mend it so?")
+                && declined.stderr.contains("Mend it?")
                 && declined.stderr.contains("there is: ");
         // A newer metes may have written a foreign key, so `all` leaves it.
         let what = if kind == Kind::ForeignKey { kind.name() } else { "all" };
@@ -544,7 +544,7 @@ fn what_a_mend_deletes_is_kept_and_whole_owners_are_put_back() {
     assert_eq!(fs::metadata(&file).expect("it is there").permissions().mode() & 0o7777, 0o600);
     assert_ne!(store.entries("v1/"), before, "{freed}");
     let declined = scene.restore(&file, &[]);
-    assert!(declined.status.code() == Some(1) && declined.stderr.contains("Put it back so?"), "{declined}");
+    assert!(declined.status.code() == Some(1) && declined.stderr.contains("Put it back?"), "{declined}");
     assert!(store.get(OWNER).is_none(), "{declined}");
     let restored = scene.restore(&file, &["--yes"]);
     assert!(restored.stdout.contains("put back eth0 of container c1 on a of cluster test"), "{restored}");

@@ -4,6 +4,7 @@ mod corpus;
 mod install_doc;
 mod layout;
 mod marks;
+mod messages;
 mod promises;
 mod readme;
 mod reconciler;

@@ -206,7 +206,7 @@ impl MendUnderWay {
         mend.stands.iter().for_each(|line| terminal.tell(&format!("  there is: {line}")));
         mend.does.iter().for_each(|line| terminal.tell(&format!("  mending {line}")));
         mend.first.iter().for_each(|line| terminal.tell(&format!("  first: {line}")));
-        let is_agreed = self.yes || (terminal.ask)("Mend it so?");
+        let is_agreed = self.yes || (terminal.ask)("Mend it?");
         if !is_agreed {
             terminal.tell("metes: it was not mended: it was not confirmed (--yes does not ask)");
         }

@@ -79,7 +79,7 @@ fn is_agreed(group: &KeptGroup, restore: &Restore, yes: bool, terminal: &mut Ter
         Some(OwnerKind::Container(_) | OwnerKind::Unknown) => terminal.tell(&format!("  first: {FIRST}")),
         Some(OwnerKind::Aside(..) | OwnerKind::Subject(_)) | None => {}
     }
-    let is_agreed = yes || (terminal.ask)("Put it back so?");
+    let is_agreed = yes || (terminal.ask)("Put it back?");
     if !is_agreed {
         terminal.tell("metes: it was not put back: it was not confirmed (--yes does not ask)");
     }
