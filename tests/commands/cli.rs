@@ -480,6 +480,56 @@ fn a_table_fits_its_terminal_and_is_whole_in_a_pipe() {
     cluster.leave_unclean();
 }
 
+/// The names of pods of a StatefulSet have 45 characters here, and differ in the last one.
+#[test]
+fn no_table_is_wider_than_its_terminal_and_no_two_rows_look_alike() {
+    let cluster = Cluster::new();
+    let node = cluster.node("gpu-rack-07-node-0123456789.example.internal");
+    let stem = "a-database-of-the-accounting-department-east";
+    let storage = |range: &str| network(json!({"range": range, "network_name": "storage-of-the-east-side"}));
+    for index in 0..3 {
+        let pod = format!("{stem}{index}");
+        for (range, ifname) in [("10.0.0.0/24", "net1"), ("10.1.0.0/16", "net2")] {
+            let add = node.add(&format!("{index}").repeat(64)).ifname(ifname);
+            add.pod("team-of-the-accounting", &pod, &format!("u{index}")).config(&storage(range)).run().ok();
+        }
+        let address = format!("10.0.0.{}", 100 + index);
+        let network = "storage-of-the-east-side";
+        let note = format!("a printer in the hall of the accounting department, at desk number {index}");
+        assert!(node.cli(["hold", &address, "--network", network, "--note", &note]).succeeded());
+        let pool = json!({
+            "pool": format!("pool-of-the-accounting-department-{index}"), "network": network,
+            "ranges": [{"range": format!("10.{}.0.0/24", 10 + index)}],
+        });
+        node.cli_run(["pool", "apply", "-y", "-f", "-"]).stdin(pool.to_string()).run().ok_text();
+    }
+    for columns in [80, 160] {
+        for command in [
+            "list",
+            "list --no-headers",
+            "usage",
+            "top",
+            "top --by namespace",
+            "holds",
+            "pool list",
+            "pool status",
+            "pool show pool-of-the-accounting-department-1",
+        ] {
+            let shown = on_a_terminal(&node, columns, command);
+            let rows: Vec<&str> = shown.lines().filter(|line| !line.is_empty()).collect();
+            assert!(!rows.is_empty(), "{command}: {shown:?}");
+            let mut seen = BTreeSet::new();
+            for row in rows {
+                let row = row.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
+                let width = row.chars().count();
+                assert!(width <= columns as usize, "{command}: {width} of {columns} columns: {row:?}");
+                assert!(seen.insert(row.clone()), "{command}, {columns} columns: two rows are {row:?}");
+            }
+        }
+    }
+    cluster.assert_clean();
+}
+
 #[test]
 fn what_is_misspelt_is_told_with_what_may_be_meant() {
     for (wrong, meant) in [
