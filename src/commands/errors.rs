@@ -10,7 +10,9 @@ use metes_core::plan::allot::{Refused, Seated};
 use metes_core::plan::pools::PoolRefused;
 use metes_core::pool::choose::Refusal;
 use metes_core::pool::range::Standing;
-use metes_core::pool::{Held, Owner, POOLS_MAX, PoolDefinition, PoolName, RangeSet, RangeState, VERSION};
+use metes_core::pool::{
+    Held, Owner, POOLS_MAX, Pod, PoolDefinition, PoolName, RangeSet, RangeState, VERSION,
+};
 use metes_core::snapshot::BadRecord;
 use metes_engine::drive::OutOfTime;
 use metes_engine::kv::Failure;
@@ -118,6 +120,17 @@ impl ToCni for Refused {
                 format!("the requested address {address} in network {network} {}", because(why)),
             )
             .with_details("ask for another address, or for none; `metes show` says who holds one"),
+            Refused::Held(address, network, held) => {
+                let Pod { namespace, name, .. } = &held.labels.pod;
+                let pod =
+                    if name.is_empty() { String::new() } else { format!(" (pod {namespace}/{name})") };
+                let (by, since) = (&held.owner, &held.created_at);
+                Error::new(
+                    Code::AddressNotAvailable,
+                    format!("the requested address {address} in network {network} is held by {by}{pod} since {since}"),
+                )
+                .with_details("ask for another address, or for none; `metes show` says more about the holder")
+            }
             Refused::SetAside(address, network, note) => Error::new(
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} is set aside: {note}"),

@@ -480,6 +480,17 @@ fn the_error_of_an_add_says_what_else_is_odd() {
     cluster.assert_clean();
 }
 
+#[test]
+fn a_requested_address_that_is_held_is_refused_with_its_holder() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let address = node.add("c1").pod("ns", "web-0", "u1").config(&network(subnet())).run().address();
+    let refused = node.add("c2").args(&format!("IP={address}")).config(&network(subnet())).run();
+    let msg = refused.error(101)["msg"].as_str().unwrap_or_default().to_owned();
+    assert!(msg.contains(" is held by eth0 of container c1 on n1 (pod ns/web-0) since 2"), "{refused}");
+    cluster.assert_clean();
+}
+
 /// A caller that never closes stdin gets an error by the verb's deadline. A VERSION does not read stdin.
 #[test]
 fn a_stdin_that_stays_open_is_not_awaited_for_ever() {

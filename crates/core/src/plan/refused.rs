@@ -29,6 +29,8 @@ pub enum Refused {
     HoldUnfit(Box<(Owner, Vec<Held>)>),
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
+    /// A requested address is held.
+    Held(Addr, NetworkName, Box<Reservation>),
     /// A requested address is set aside, with this note.
     SetAside(Addr, NetworkName, String),
     /// A requested address was freed a short while ago.
@@ -42,7 +44,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// A requested address cannot be had. If it is taken, what was read of it may say that it is set aside.
+    /// A requested address cannot be had. If it is taken, what was read of it may say by whom.
     pub(crate) fn address(
         (network, address): NetworkAddress,
         why: Refusal,
@@ -50,8 +52,9 @@ impl Refused {
         seen: &Snapshot,
     ) -> Self {
         let held = seen.record::<Reservation>(&keys.ip(&network, address)).ok().flatten();
-        match held.and_then(|held| held.hold).filter(|_| why == Refusal::Taken) {
-            Some(hold) => Refused::SetAside(address, network, hold.note),
+        match held.filter(|_| why == Refusal::Taken) {
+            Some(Reservation { hold: Some(hold), .. }) => Refused::SetAside(address, network, hold.note),
+            Some(held) => Refused::Held(address, network, Box::new(held)),
             None => Refused::Address(address, network, why),
         }
     }

@@ -447,8 +447,9 @@ fn a_request_is_judged_by_its_reservation_not_its_bit() {
     asked.ranges().requests = vec![Some(addr("10.0.0.3"))];
     assert_eq!(world.hold(&asked), ["10.0.0.3"]);
     asked.owner = owner("b");
-    let taken = Refused::Address(addr("10.0.0.3"), NetworkName::default(), Refusal::Taken);
-    assert_eq!(world.refusal(&asked), taken);
+    let refused = world.refusal(&asked);
+    let Refused::Held(address, _, held) = &refused else { panic!("{refused:?}") };
+    assert_eq!((*address, &held.owner), (addr("10.0.0.3"), &owner("a")));
 }
 
 #[test]
@@ -460,7 +461,7 @@ fn a_reserved_static_address_is_never_picked_for_a_set() {
     assert_eq!(world.hold(&asked), ["10.0.0.2", "10.0.0.1"]);
     let mut again = ask("b", 2, "");
     again.ranges().statics = vec![fixed];
-    assert!(matches!(world.refusal(&again), Refused::Address(_, _, Refusal::Taken)));
+    assert!(matches!(world.refusal(&again), Refused::Held(_, _, held) if held.owner == owner("a")));
 }
 
 #[test]
