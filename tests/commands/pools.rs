@@ -179,10 +179,10 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
     report(
         [
             (String::new(), "stdin has no pool in it"),
-            ("pool: [".to_owned(), "stdin, document 1"),
+            ("pool: [".to_owned(), "stdin:1:"),
             (
                 large,
-                "document 1: it has 65598 bytes: a pool has at most 65536; make two pools of it at line 1 column 1",
+                "stdin:1:1: it has 65598 bytes: a pool has at most 65536; make two pools of it",
             ),
             (
                 pool_of("{range: 10.1.0.0/33}"),
@@ -221,7 +221,7 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
             (pool_of("10.1.0.0/24"), "expected a range, such as {range: 10.0.0.0/24} at line 3 column 10"),
             (format!("{SIX}---\n{SIX}"), "pool six stands in the file twice: keep one of them at line "),
             // The first document is sound.
-            (format!("{SIX}---\npool: b\nranges: []\n"), "document 2: ranges: it is empty: write at least one range"),
+            (format!("{SIX}---\npool: b\nranges: []\n"), ": ranges: it is empty: write at least one range"),
             (
                 format!("{SIX}---\n{}", pool_of("{range: 10.56.0.0/30}")),
                 "overlaps 10.56.0.0/29 of pool storage",

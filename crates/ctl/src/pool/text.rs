@@ -1,7 +1,6 @@
 //! Texts of pools: YAML documents, of which JSON is a part. Pure.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -20,20 +19,17 @@ pub(crate) struct PoolTextFault {
     pub(crate) place: Option<TextPlace>,
 }
 
-impl fmt::Display for PoolTextFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        self.place.map_or(Ok(()), |place| write!(f, " at {place}"))
-    }
-}
-
 /// The pools in the documents of a text; `name` is the text's, for errors.
 ///
 /// # Errors
-/// A sentence with file, document, line and column, key, and what to do.
+/// A sentence that begins with `FILE:LINE:COLUMN: `, or with the file and the number of the document if the place is
+/// not known. It has the key, and what to do.
 pub(super) fn parse(name: &str, text: &str) -> Result<Vec<PoolDefinition>, String> {
     let read = |(at, pool): (usize, Result<PoolDefinition, PoolTextFault>)| {
-        pool.map_err(|fault| format!("{name}, document {}: {fault}", at + 1))
+        pool.map_err(|PoolTextFault { what, place }| match place {
+            Some(TextPlace { line, column }) => format!("{name}:{line}:{column}: {what}"),
+            None => format!("{name}, document {}: {what}", at + 1),
+        })
     };
     let pools = documents(text, None).map(read).collect::<Result<Vec<_>, _>>()?;
     if pools.is_empty() {
@@ -176,35 +172,30 @@ ranges:
     }
 
     #[test]
-    fn errors_say_file_document_line_column_and_key() {
+    fn errors_begin_with_file_line_and_column() {
         let big = format!("{TWO}pool: big\nranges: []\nnote: {}\n", "x".repeat(POOL_BYTES));
         let second = |text: &str| format!("pool: a\nranges: [{{range: 10.0.0.0/24}}]\n---\n{text}");
         let mut wrong = Vec::new();
         for (text, expected) in [
             (String::new(), "f.yaml has no pool in it"),
             ("---\n".to_owned(), "f.yaml has no pool in it"),
-            (
-                big,
-                "f.yaml, document 3: it has 65568 bytes: a pool has at most 65536; make two pools of it at line 16 \
-                 column 1",
-            ),
+            (big, "f.yaml:16:1: it has 65568 bytes: a pool has at most 65536; make two pools of it"),
             (
                 second("pool: a\nranges: [{range: 10.1.0.0/24}]\n"),
-                "f.yaml, document 2: pool a stands in the file twice: keep one of them at line 4 column 1",
+                "f.yaml:4:1: pool a stands in the file twice: keep one of them",
             ),
             (
                 second("pool: b\nranges:\n- range: 10.0.0.0/24\n- range: 10.0.1.9-10.0.1.5/24\n"),
-                "f.yaml, document 2: ranges[1].range: \"10.0.1.9-10.0.1.5/24\" is not a range: its start 10.0.1.9 is \
-                 above its end 10.0.1.5 at line 7 column 10",
+                "f.yaml:7:10: ranges[1].range: \"10.0.1.9-10.0.1.5/24\" is not a range: its start 10.0.1.9 is above \
+                 its end 10.0.1.5",
             ),
             (
                 second("pool: b\nranges:\n- range: 10.0.0.0/24\n- {range: 10.0.1.0/24, gateway: 10.9.0.1}\n"),
-                "document 2: ranges[1].gateway: 10.9.0.1 is outside of 10.0.1.0/24: write an address of it at line 7 \
-                 column 24",
+                "f.yaml:7:24: ranges[1].gateway: 10.9.0.1 is outside of 10.0.1.0/24: write an address of it",
             ),
             (
                 second("pool: b\nrange: 10.0.0.0/24\n"),
-                "document 2: unknown field `range` (did you mean `ranges`?), expected one of `pool`",
+                "f.yaml:5:1: unknown field `range` (did you mean `ranges`?), expected one of `pool`",
             ),
             (
                 second("pool: b\nranges:\n- {range: 10.0.0.0/24, gatway: 10.0.0.1}\n"),
@@ -218,19 +209,19 @@ ranges:
                 second(
                     "pool: b\nranges:\n- range: 10.0.0.0/24\nroutes: [{dst: 10.0.0.0/8, via: 10.0.0.1}]\n",
                 ),
-                "unknown field `via` (did you mean `gw`?), expected `dst` or `gw` at line",
+                "unknown field `via` (did you mean `gw`?), expected `dst` or `gw`",
             ),
             (
                 "{\"pool\": \"a\", \"ranges\": [{\"range\": \"10.0.0.0/24\"} 5]}\n".to_owned(),
-                "document 1: it is not JSON: expected `,` or `]` at line 1 column 51",
+                "f.yaml:1:51: it is not JSON: expected `,` or `]`",
             ),
-            (second("pool: b\nranges: []\n"), "document 2: ranges: it is empty: write at least one range"),
-            (second("pool: b\npool: c\nranges: []\n"), "document 2: duplicate"),
-            (second("pool: [\n"), "document 2: "),
-            (second("pool: b\n\tranges: []\n"), "document 2: "),
+            (second("pool: b\nranges: []\n"), "f.yaml:5:1: ranges: it is empty: write at least one range"),
+            (second("pool: b\npool: c\nranges: []\n"), "f.yaml:4:1: duplicate"),
+            (second("pool: [\n"), "f.yaml:"),
+            (second("pool: b\n\tranges: []\n"), "f.yaml, document 2: found a tab character"),
             (
                 second("[1, 2]\n"),
-                "document 2: invalid type: sequence, expected a pool, with `pool` and `ranges` at line 4",
+                "f.yaml:4:1: invalid type: sequence, expected a pool, with `pool` and `ranges`",
             ),
             (
                 second("pool: b\nranges: [{range: 10.0.0.0/24}]\nnote: [4711]\n"),
