@@ -344,7 +344,7 @@ fn of_a_pool_it_is_counted_and_a_drain_names_it() {
     let counts = ["size", "held", "free", "set_aside"].map(|key| status[0][key].as_u64());
     assert_eq!(counts, [254, 2, 252, 1].map(Some), "{status}");
     let shown = node.cli(["pool", "show", "storage", "-o", "json"]).ok();
-    assert_eq!(shown["ranges"][0]["set_aside"], 1, "{shown}");
+    assert_eq!(shown["status"]["ranges"][0]["set_aside"], 1, "{shown}");
     let usage = node.cli(["usage", "-o", "json"]).ok();
     assert_eq!([&usage[0]["held"], &usage[0]["set_aside"]], [2, 1], "{usage}");
     let drained = node.cli(["pool", "drain", "storage", "--yes"]);

@@ -75,21 +75,21 @@ fn what_is_applied_is_listed_shown_and_exported() {
     assert_eq!(add(&node, "c1", &from("storage")).address(), "10.56.0.1");
     let shown = node.pool(&["show", "storage", "-o", "json"], "").ok();
     let expected = json!({
-        "pool": "storage", "network": "blue", "revision": storage["revision"],
+        "pool": "storage", "network": "blue",
         "ranges": [
-            {
-                "range": "10.56.0.0/29", "state": "open", "gateway": "10.56.0.6", "exclude": ["10.56.0.5/32"],
-                "size": 4, "held": 1, "free": 3, "set_aside": 0, "cooling": 0,
-            },
-            {
-                "range": "10.57.0.5-10.57.0.9/24", "state": "closed", "gateway": null, "exclude": [],
-                "size": 5, "held": 0, "free": 5, "set_aside": 0, "cooling": 0,
-            },
+            {"range": "10.56.0.0/29", "gateway": "10.56.0.6", "exclude": ["10.56.0.5/32"]},
+            {"range": "10.57.0.5-10.57.0.9/24", "state": "closed"},
         ],
-        "order": "lowest", "cooldown": "0s", "cooldown_when_full": "wait",
-        "keep": null, "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
+        "order": "lowest", "routes": [{"dst": "10.0.0.0/8", "gw": "10.56.0.6"}],
         "dns": {"nameservers": ["10.56.0.53"], "domain": "a.test", "search": ["a.test"]},
-        "allow": {"namespaces": ["team-*", "ns"]}, "for": null, "priority": 0, "note": "owner: netops", "outside": 0,
+        "allow": {"namespaces": ["team-*", "ns"]}, "note": "owner: netops",
+        "status": {
+            "revision": storage["revision"], "outside": 0,
+            "ranges": [
+                {"range": "10.56.0.0/29", "size": 4, "held": 1, "free": 3, "set_aside": 0, "cooling": 0},
+                {"range": "10.57.0.5-10.57.0.9/24", "size": 5, "held": 0, "free": 5, "set_aside": 0, "cooling": 0},
+            ],
+        },
     });
     assert_eq!(shown, expected);
     let text = node.pool(&["show", "storage"], "");
@@ -125,6 +125,53 @@ fn what_is_applied_is_listed_shown_and_exported() {
     assert_eq!(there.pool(&["export"], "").stdout, exported);
     assert_eq!(there.pool(&["export", "six"], "").stdout, exported.split("---\n").next().expect("a pool"));
     other.assert_clean();
+    cluster.assert_clean();
+}
+
+#[test]
+fn what_show_prints_can_be_edited_and_applied() {
+    let text = "\
+pool: storage
+network: blue
+ranges:
+- {range: 10.56.0.0/24, gateway: 10.56.0.254, exclude: [10.56.0.5, 10.56.0.128/28]}
+- {range: 10.57.0.5-10.57.0.9/24, state: draining}
+- {range: 10.58.0.0/24, state: closed}
+cooldown: 90s
+cooldown_when_full: reuse
+keep: 1h
+for: {namespaces: [ns], node_labels: {rack: [\"7\"]}}
+priority: 3
+";
+    let (cluster, node) = cluster_with(&[text, SIX]);
+    add(&node, "c1", &from("storage")).ok();
+    let listed = || node.pool(&["list", "-o", "json"], "").ok();
+    let before = listed();
+    for (pool, format) in [("storage", "yaml"), ("storage", "json"), ("six", "yaml"), ("six", "json")] {
+        let shown = node.pool(&["show", pool, "-o", format], "").stdout;
+        assert!(shown.contains("status") && shown.contains("revision"), "{shown}");
+        let unchanged = format!("pool {pool}: nothing changes");
+        report([
+            exits(&node.pool(&["diff", "-f", "-"], &shown), 0, &[&unchanged]),
+            exits(&apply(&node, &shown), 0, &[&unchanged]),
+        ]);
+    }
+    assert_eq!(listed(), before, "nothing was written, so the revisions are the same");
+
+    // A change of the text is carried out, one of the status is not.
+    let shown = node.pool(&["show", "storage", "-o", "yaml"], "").stdout;
+    let edited = shown.replace("cooldown: 1m 30s", "cooldown: 2m").replace("held: 1", "held: 7");
+    report([exits(&apply(&node, &edited), 0, &["pool storage: applied", "cooldown: 1m 30s", "now 2m"])]);
+    let again = node.pool(&["show", "storage", "-o", "json"], "").ok();
+    assert_eq!(
+        (&again["cooldown"], &again["status"]["ranges"][0]["held"]),
+        (&json!("2m"), &json!(1)),
+        "{again}"
+    );
+    let stored = cluster.store().get("v1/pool/storage").expect("it is stored");
+    assert!(!String::from_utf8_lossy(&stored).contains("status"), "nobody reads it");
+    let slip = apply(&node, &edited.replace("status:", "statsu:"));
+    report([exits(&slip, 1, &["unknown field `statsu`", "nothing was changed"])]);
     cluster.assert_clean();
 }
 

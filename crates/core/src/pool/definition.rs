@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
-use serde::de::{Error as _, Visitor};
+use serde::de::{Error as _, IgnoredAny, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::choose::Order;
@@ -67,6 +67,9 @@ pub struct PoolDefinition {
     /// For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// What `metes pool show` counts beside the text. It may stand in a text, and is neither kept nor compared.
+    #[serde(default, skip_serializing, deserialize_with = "ignored")]
+    pub status: (),
 }
 
 /// One range of a pool, checked as a part of it.
@@ -343,6 +346,10 @@ impl PoolRange {
         }
         Ok(())
     }
+}
+
+fn ignored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    IgnoredAny::deserialize(deserializer).map(drop)
 }
 
 /// True if a value need not be written.

@@ -232,6 +232,7 @@ fn empty_pool(name: &PoolName, config: &Config) -> PoolDefinition {
         selector: None,
         priority: 0,
         note: String::new(),
+        status: (),
     }
 }
 

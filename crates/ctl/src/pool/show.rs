@@ -10,11 +10,7 @@ use crate::output::{ListOutput, Output};
 use crate::table::{CellForm, Column, Listed, or_dash, printable, table};
 use crate::{CliError, Context, Terminal};
 use metes_core::plan::pool_change::StoredPools;
-use metes_core::pool::dns::PoolDns;
-use metes_core::pool::{
-    CooldownTime, Excluded, Keep, NetworkName, Order, PoolDefinition, PoolName, PoolRoute, RangeCounts,
-    RangeState, Selector, WhenFull,
-};
+use metes_core::pool::{NetworkName, Order, PoolDefinition, PoolName, PoolRange, RangeCounts, RangeState};
 use metes_engine::kv::Kv;
 use metes_engine::walk::walk;
 
@@ -73,7 +69,7 @@ pub(super) async fn export<K: Kv>(
     terminal.answer(&text::export(chosen(&pools, name)?))
 }
 
-/// Shows one pool with all that it says, and how much of it is held.
+/// Shows one pool with all that it says, and how much of it is held. `apply` takes what it prints as JSON or YAML.
 pub(super) async fn show<K: Kv>(
     context: &Context<'_, K>,
     args: &PoolShowArgs,
@@ -88,7 +84,7 @@ pub(super) async fn show<K: Kv>(
         pools.revision_of(context.session.keys, &pool.pool),
         &HeldOfPools::new(&inventory),
     );
-    terminal.document(&shown, args.output.format, || shown.words(pool))
+    terminal.document(&shown, args.output.format, || shown.words())
 }
 
 /// Counts what is held of each pool, or of one.
@@ -194,37 +190,26 @@ impl Listed for ListedPool<'_> {
     }
 }
 
-/// A pool with all that it says.
+/// A pool as `apply` takes it, and what `apply` ignores: its status.
 #[derive(Serialize)]
 struct ShownPool<'a> {
-    pool: &'a PoolName,
-    network: &'a NetworkName,
-    revision: i64,
-    ranges: Vec<ShownRange<'a>>,
-    #[serde(serialize_with = "as_text")]
-    order: Order,
-    #[serde(serialize_with = "as_text")]
-    cooldown: CooldownTime,
-    #[serde(serialize_with = "as_text")]
-    cooldown_when_full: WhenFull,
-    keep: Option<Keep>,
-    routes: &'a [PoolRoute],
-    dns: &'a PoolDns,
-    allow: Option<&'a Selector>,
-    #[serde(rename = "for")]
-    selector: Option<&'a Selector>,
-    priority: i32,
-    note: &'a str,
-    /// The number of addresses that were taken from it and lie in none of its ranges.
-    outside: usize,
+    #[serde(flatten)]
+    pool: &'a PoolDefinition,
+    status: ShownStatus,
 }
 
 #[derive(Serialize)]
-struct ShownRange<'a> {
+struct ShownStatus {
+    revision: i64,
+    /// The number of addresses that were taken from it and lie in none of its ranges.
+    outside: usize,
+    /// In the order of the pool's own.
+    ranges: Vec<ShownRange>,
+}
+
+#[derive(Serialize)]
+struct ShownRange {
     range: String,
-    state: &'static str,
-    gateway: Option<std::net::IpAddr>,
-    exclude: &'a [Excluded],
     #[serde(flatten)]
     counts: RangeCounts,
 }
@@ -232,57 +217,40 @@ struct ShownRange<'a> {
 impl<'a> ShownPool<'a> {
     fn new(pool: &'a PoolDefinition, revision: i64, held: &HeldOfPools<'_>) -> Self {
         let folded = FoldedPool::new(pool);
-        let range = |(written, range): (&'a metes_core::pool::PoolRange, &_)| ShownRange {
+        let range = |(written, range): (&PoolRange, &_)| ShownRange {
             range: written.range.to_string(),
-            state: written.state.name(),
-            gateway: written.gateway,
-            exclude: &written.exclude,
             counts: held.inventory.counts(range),
         };
-        Self {
-            pool: &pool.pool,
-            network: &pool.network,
-            revision,
-            ranges: folded.ranges().map(range).collect(),
-            order: pool.order(),
-            cooldown: pool.cooldown,
-            cooldown_when_full: pool.cooldown_when_full,
-            keep: pool.keep,
-            routes: &pool.routes,
-            dns: &pool.dns,
-            allow: pool.allow.as_ref(),
-            selector: pool.selector.as_ref(),
-            priority: pool.priority,
-            note: &pool.note,
-            outside: folded.outside_of_all(held),
-        }
+        let ranges = folded.ranges().map(range).collect();
+        Self { pool, status: ShownStatus { revision, outside: folded.outside_of_all(held), ranges } }
     }
 
-    fn words(&self, pool: &PoolDefinition) -> String {
+    fn words(&self) -> String {
+        let Self { pool, status } = self;
         let lines = [
-            ("pool", self.pool.to_string()),
-            ("network", self.network.to_string()),
-            ("revision", self.revision.to_string()),
-            ("order", self.order.to_string()),
+            ("pool", pool.pool.to_string()),
+            ("network", pool.network.to_string()),
+            ("revision", status.revision.to_string()),
+            ("order", pool.order().to_string()),
             ("cooldown", words::cooldown(pool)),
             ("keep", words::keep(pool)),
             ("routes", words::routes(pool)),
             ("dns", words::dns(pool)),
             ("allow", words::allow(pool)),
             ("for", words::chosen_for(pool)),
-            ("priority", self.priority.to_string()),
+            ("priority", pool.priority.to_string()),
             ("note", words::note(pool)),
-            ("outside", self.outside.to_string()),
+            ("outside", status.outside.to_string()),
         ];
         let line =
             |(name, value): (&str, String)| format!("{:<10}{}\n", format!("{name}:"), printable(&value));
         let head: String = lines.into_iter().map(line).collect();
-        let cells = |(range, written): (&ShownRange<'_>, _)| {
-            let RangeCounts { size, held, free, set_aside, cooling } = range.counts;
+        let cells = |(shown, written): (&ShownRange, &PoolRange)| {
+            let RangeCounts { size, held, free, set_aside, cooling } = shown.counts;
             [
-                range.range.clone(),
-                range.state.to_owned(),
-                or_dash(range.gateway.map(|gateway| gateway.to_string()).as_deref()),
+                shown.range.clone(),
+                written.state.name().to_owned(),
+                or_dash(written.gateway.map(|gateway| gateway.to_string()).as_deref()),
                 size.to_string(),
                 held.to_string(),
                 free.to_string(),
@@ -291,7 +259,7 @@ impl<'a> ShownPool<'a> {
                 words::exclude(written),
             ]
         };
-        let rows: Vec<[String; 9]> = self.ranges.iter().zip(&pool.ranges).map(cells).collect();
+        let rows: Vec<[String; 9]> = status.ranges.iter().zip(&pool.ranges).map(cells).collect();
         head + &table(
             ["RANGE", "STATE", "GATEWAY", "SIZE", "HELD", "FREE", "ASIDE", "COOLING", "EXCLUDE"],
             &rows,

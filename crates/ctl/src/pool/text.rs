@@ -94,7 +94,8 @@ fn json_fault(text: &str, document: usize) -> Option<(String, Option<TextPlace>)
 
 /// An unknown field with the one that is most likely meant: the message names all that there are.
 fn with_meant(what: String) -> String {
-    let mut names = what.split('`').skip(1).step_by(2);
+    // Nobody means to write a status.
+    let mut names = what.split('`').skip(1).step_by(2).filter(|name| *name != "status");
     match what.contains("unknown field `").then(|| names.next()).flatten() {
         None => what,
         Some(unknown) => match meant_by(unknown, &names.collect::<Vec<_>>()) {
