@@ -2,6 +2,7 @@
 
 mod cli;
 mod doctor;
+mod formats;
 mod hold;
 mod map;
 mod mend;

@@ -215,6 +215,7 @@ mod tests {
             "usage",
             "validate",
             "validate - a.yaml b.conflist -o sarif --config /x",
+            "validate -o yaml",
             "usage -o wide --no-headers --sort-by free",
             "ls --namespace ns --sort-by POD -o yaml",
             "get -o name",
@@ -349,7 +350,7 @@ mod tests {
             "pool delete",
             "pool from-nad",
             "pool from-nad nad.yaml --name a/b",
-            "validate -o yaml",
+            "validate -o name",
             "pool which --label rack",
             "pool which --label =7",
         ] {

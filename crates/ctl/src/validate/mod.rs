@@ -49,6 +49,8 @@ pub(super) enum ValidateFormat {
     Table,
     /// For programs
     Json,
+    /// For programs and people
+    Yaml,
     /// For code hosts, which show it beside the lines
     Sarif,
 }
@@ -75,7 +77,12 @@ pub(super) fn validate(
         }
     };
     let judged = judged(args, source);
-    terminal.answer(&print::printed(&judged, args.format))?;
+    match args.format {
+        ValidateFormat::Table => terminal.answer(&print::text(&judged))?,
+        ValidateFormat::Json => terminal.answer_json(&print::answer(&judged))?,
+        ValidateFormat::Yaml => terminal.answer_yaml(&print::answer(&judged))?,
+        ValidateFormat::Sarif => terminal.answer_json(&print::sarif(&judged))?,
+    }
     judged.unreadable.iter().for_each(|why| terminal.tell(&format!("metes: {why}")));
     terminal.tell(&print::summary(&judged));
     let is_wrong = |severity| severity != Severity::Note;
@@ -102,7 +109,7 @@ fn print_allowed(args: &ValidateArgs, terminal: &mut Terminal<'_>) -> Result<Exi
     let host = HostFile::parse(UNDECIDED).map_err(|e| CliError::Refused(e.to_string()))?;
     let mut judged = judged(args, Source::HostFile(Box::new(host)));
     judged.findings.retain(|finding| finding.issue.id.severity() != Severity::Note);
-    print::printed(&judged, ValidateFormat::Table).lines().for_each(|line| terminal.tell(line));
+    print::text(&judged).lines().for_each(|line| terminal.tell(line));
     let has_error = judged.findings.iter().any(|finding| finding.issue.id.severity() == Severity::Error);
     if judged.needs.is_empty() && judged.unreadable.is_empty() && !has_error {
         judged.unreadable.push("there is no definition of a network that uses metes".to_owned());

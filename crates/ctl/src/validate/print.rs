@@ -2,18 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::ValidateFormat;
 use super::judge::{FoundAt, Judged, ValidateCounts, ValidateFinding};
 use crate::table::{many, printable};
 use metes_config::validate::{IssueId, Severity};
 
-pub(super) fn printed(judged: &Judged, format: ValidateFormat) -> String {
-    let pretty = |value: Value| serde_json::to_string_pretty(&value).expect("its keys are texts") + "\n";
-    match format {
-        ValidateFormat::Table => judged.findings.iter().map(text).collect(),
-        ValidateFormat::Json => pretty(answer(judged)),
-        ValidateFormat::Sarif => pretty(sarif(judged)),
-    }
+pub(super) fn text(judged: &Judged) -> String {
+    judged.findings.iter().map(finding_text).collect()
 }
 
 /// One line with the numbers of the files, of the things in them, and of the findings.
@@ -33,7 +27,7 @@ pub(super) fn summary(judged: &Judged) -> String {
     )
 }
 
-fn text(finding: &ValidateFinding) -> String {
+fn finding_text(finding: &ValidateFinding) -> String {
     let ValidateFinding { at: FoundAt { file, document, object, place }, issue } = finding;
     let place = match place {
         Some(place) => format!("{}:{}", place.line, place.column),
@@ -48,7 +42,7 @@ fn text(finding: &ValidateFinding) -> String {
     lines.iter().map(|line| format!("{}\n", printable(line))).collect()
 }
 
-fn answer(judged: &Judged) -> Value {
+pub(super) fn answer(judged: &Judged) -> Value {
     let ValidateCounts { files, networks, ignored, host_files, pools } = judged.counts;
     let finding = |one: &ValidateFinding| {
         json!({
@@ -73,7 +67,7 @@ fn answer(judged: &Judged) -> Value {
 }
 
 /// The log of one run, in version 2.1.0.
-fn sarif(judged: &Judged) -> Value {
+pub(super) fn sarif(judged: &Judged) -> Value {
     let rule = |id: IssueId| {
         json!({
             "id": id.name(),
