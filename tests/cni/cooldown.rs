@@ -84,6 +84,46 @@ fn an_address_that_is_asked_for_rests_too() {
 }
 
 #[test]
+fn a_person_ends_a_cooldown_at_once_and_frees_nothing_by_that() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let config = two("1h");
+    let other = network(json!({"range": "10.0.0.0/30", "cooldown": "1h", "network_name": "other"}));
+    let wants_it = || node.add("c2").config(&config).args("IP=10.0.0.1").run();
+    let end = |arguments: &[&str]| node.cli([&["release", "--now"], arguments].concat());
+    let says = |outcome: &Outcome, code: i32, words: &str| {
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(outcome.status.code() == Some(code) && said.contains(words), "{words:?} {outcome}");
+    };
+    assert_eq!(add(&node, "c1", &config).address(), "10.0.0.1");
+    // Somebody holds it.
+    let held = "10.0.0.1 of network default is not cooling: it is held by eth0 of container c1 on a of cluster test; \
+                metes release default/10.0.0.1 frees it";
+    says(&end(&["10.0.0.1"]), 1, held);
+    says(&end(&["10.0.0.1", "--yes"]), 1, held);
+    assert_eq!(node.list().len(), 1);
+    // It cools, in two networks.
+    add(&node, "c9", &other).ok();
+    del(&node, "c9", &other);
+    del(&node, "c1", &config);
+    wants_it().error(11);
+    says(&end(&["10.0.0.1"]), 1, "cooling in the networks default and other: say which with --network");
+    says(&end(&["default/10.0.0.1"]), 0, "10.0.0.1 of network default is not cooling any more");
+    assert_eq!(cooling(cluster.store()).len(), 1, "the other network's stays");
+    cluster.assert_clean();
+    assert_eq!(wants_it().address(), "10.0.0.1");
+    says(&end(&["10.0.0.1"]), 0, "10.0.0.1 of network other is not cooling any more");
+    // One that is refused does not stop the others, and one that is free is no mistake.
+    let several = end(&["default/10.0.0.1", "10.0.0.2", "10.0.0.9"]);
+    says(&several, 1, "held by eth0 of container c2");
+    says(&several, 1, "10.0.0.2 is neither held nor cooling: there is nothing to do");
+    says(&several, 1, "10.0.0.9 is neither held nor cooling: there is nothing to do");
+    says(&end(&["10.0.0.2"]), 0, "there is nothing to do");
+    says(&end(&["ns/web-0"]), 1, "no cooldown was ended: --now takes addresses");
+    cluster.assert_clean();
+}
+
+#[test]
 fn where_all_are_cooling_the_longest_may_be_used_again() {
     let cluster = Cluster::new();
     let node = cluster.node("a");
@@ -119,12 +159,14 @@ fn whoever_frees_lets_an_address_rest() {
             config["cniVersion"] = json!("1.1.0");
             node.gc().config(&config).run().silent();
         }),
-        ("release --now", &|| assert!(node.cli(["release", "10.0.0.1", "--now", "--yes"]).succeeded())),
+        ("release --no-cooldown", &|| {
+            assert!(node.cli(["release", "10.0.0.1", "--no-cooldown", "--yes"]).succeeded());
+        }),
     ];
     for (who, free) in frees {
         assert_eq!(add(&node, "c1", &config).address(), "10.0.0.1", "{who}");
         free();
-        let cools = usize::from(who != "release --now");
+        let cools = usize::from(who != "release --no-cooldown");
         assert_eq!(cooling(cluster.store()).len(), cools, "{who}");
         assert!(node.list().is_empty(), "{who}");
         // As if the time were over.

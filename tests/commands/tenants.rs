@@ -455,7 +455,8 @@ const READERS: [&[&str]; 9] = [
     &["top"],
     &["leaks"],
 ];
-const WRITERS: [&[&str]; 5] = [
+const WRITERS: [&[&str]; 6] = [
+    &["release", "--now", "10.70.0.1"],
     &["hold", "10.70.0.9", "--note", "x", "--for", "1h"],
     &["hold", "--remove", "10.70.0.9"],
     &["release", "10.70.0.1", "--yes"],

@@ -163,6 +163,8 @@ pub(super) enum Command {
     ///
     /// It frees all addresses of an owner, never one of several. Make sure that nothing uses them any
     /// more: they may be given out again at once. It shows what it would free, and asks once.
+    ///
+    /// With --now it frees nothing that is held: it ends the cooldown of addresses that were freed before.
     Release(ReleaseArgs),
     /// Set addresses aside, so that no container gets them, or keep them for a pod
     ///
@@ -237,6 +239,8 @@ mod tests {
             "release --container c1 --cluster - -y",
             "release 10.0.0.1 blue/10.0.0.2 /192.0.2.1 /n1/c1/eth0 east/n1/c1/eth0",
             "release --container c1 --container c2",
+            "release --now 10.0.0.1 blue/10.0.0.2 --network a",
+            "release --container c1 --no-cooldown",
             "release -f - --yes",
             "top --by node -n 3 -o json",
             "leaks --node a -o name",
@@ -306,6 +310,9 @@ mod tests {
             "check --explain stray-bit --repair",
             "check --repair --yes",
             "release 10.0.0.1 --container c1",
+            "release --now",
+            "release --now --container c1",
+            "release --now 10.0.0.1 --no-cooldown",
             "release --container c1 --network a",
             "release a/b/10.0.0.1",
             "release blue/non/sense",

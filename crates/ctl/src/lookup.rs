@@ -133,6 +133,19 @@ impl<K: Kv> Context<'_, K> {
         self.with_owners(inventory).await
     }
 
+    /// The networks, of these, in which an address is cooling.
+    pub(super) async fn cooling_in(
+        &self,
+        networks: &[NetworkName],
+        address: IpAddr,
+    ) -> Result<Vec<NetworkName>, Failure> {
+        let keys = self.session.keys;
+        let cooling = networks.iter().map(|network| keys.cooling(network, Addr::from(address)));
+        let mut inventory = Inventory::default();
+        self.look_up(cooling.collect(), &mut inventory).await?;
+        Ok(inventory.cooling.into_iter().map(|(network, _)| network).collect())
+    }
+
     /// Reads the addresses of the owners whose keys begin with one of these prefixes, and that `is_meant` accepts.
     pub(super) async fn of_owners(
         &self,

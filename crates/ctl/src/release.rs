@@ -1,4 +1,6 @@
-//! `metes release`.
+//! `metes release`; `now` ends cooldowns.
+
+mod now;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -36,9 +38,12 @@ pub(super) struct ReleaseArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     place: Place,
-    /// Without a cooldown: the addresses may be given out again at once
-    #[arg(long)]
+    /// End the cooldown of these addresses: they may be given out at once. It frees none that is held
+    #[arg(long, conflicts_with_all = ["containers", "file", "no_cooldown", "node", "cluster"])]
     now: bool,
+    /// Free without a cooldown: the addresses may be given out again at once
+    #[arg(long)]
+    no_cooldown: bool,
     /// Do not ask
     #[arg(short = 'y', long)]
     yes: bool,
@@ -89,12 +94,15 @@ const CONTAINERS_NAMED: usize = 3;
 /// So many targets are looked up one by one; for more, everything is read.
 const LOOKED_UP: usize = 16;
 
-/// Frees whole owners, after naming all that they hold.
+/// Frees whole owners, after naming all that they hold, or ends the cooldown of addresses.
 pub(super) async fn release<K: Kv>(
     context: &Context<'_, K>,
     args: &ReleaseArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
+    if args.now {
+        return now::end_cooldowns(context, args, terminal).await;
+    }
     let targets = targets(args)?;
     let inventory =
         read(context, args, &targets).await.map_err(CliError::store("look up what is to be released"))?;
@@ -109,7 +117,7 @@ pub(super) async fn release<K: Kv>(
     let mut leases = CoolingLeases::default();
     let mut code = ExitCode::SUCCESS;
     for owner in owners {
-        let leases = (!args.now).then_some(&mut leases);
+        let leases = (!args.no_cooldown).then_some(&mut leases);
         // How long a person thinks does not count, nor how many there are.
         let revision = inventory.owners.get(owner).copied().unwrap_or_default();
         match free_owner(&context.renewed(), owner, revision, leases).await {

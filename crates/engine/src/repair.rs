@@ -213,6 +213,41 @@ async fn clear<K: Kv>(session: Session<'_, K>, stray: &[NetworkAddress]) -> Resu
     clear_bits(session, stray, Snapshot::default(), neither).await
 }
 
+/// The result of a wish to end a cooldown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CooldownEnd {
+    /// The address may be given at once.
+    Ended,
+    /// It does not cool.
+    NotCooling,
+    /// It is reserved, whether it cools or not.
+    Reserved,
+}
+
+/// Ends the cooldown of an address for a person, and clears its bit.
+///
+/// # Errors
+/// [`Failure`]
+pub async fn end_cooldown<K: Kv>(
+    session: Session<'_, K>,
+    network: &NetworkName,
+    address: Addr,
+) -> Result<CooldownEnd, Failure> {
+    let [reserved, cooling] = [Keys::ip, Keys::cooling].map(|key| key(session.keys, network, address));
+    loop {
+        let mut seen = Snapshot::default();
+        session.read(&[reserved.clone(), cooling.clone()], &mut seen).await?;
+        if seen.entry(&reserved).is_some() {
+            return Ok(CooldownEnd::Reserved);
+        }
+        let Some(entry) = seen.entry(&cooling).cloned() else { return Ok(CooldownEnd::NotCooling) };
+        if end_cooling(session, &CoolingSeen { network: network.clone(), address, entry }).await? {
+            return Ok(CooldownEnd::Ended);
+        }
+        tokio::time::sleep(random_pause(limits::RACE_PAUSE)).await;
+    }
+}
+
 /// Lets an address not cool any longer, and clears its bit. It compares that the address is cooling since the same
 /// moment: it may have been given and freed again meanwhile.
 async fn end_cooling<K: Kv>(session: Session<'_, K>, seen: &CoolingSeen) -> Result<bool, Failure> {
