@@ -1506,7 +1506,7 @@ fn metes_says_what_it_is() {
 fn a_shell_completes_commands_and_flags() {
     for shell in ["bash", "zsh", "fish"] {
         let script = bare(&["completion", shell, "--config", "/nowhere/metes.conf"]);
-        for word in ["leaks", "no-headers", "sarif"] {
+        for word in ["leaks", "no-headers", "sarif", "__complete"] {
             assert!(script.ok_text().contains(word), "{shell}, {word}");
         }
     }

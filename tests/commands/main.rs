@@ -1,6 +1,7 @@
 //! The commands for people, on a real etcd.
 
 mod cli;
+mod completion;
 mod doctor;
 mod formats;
 mod hold;

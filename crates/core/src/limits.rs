@@ -17,6 +17,8 @@ pub const STATUS_GRACE: Duration = Duration::from_secs(5 * 60);
 pub const GC_DEADLINE: Duration = Duration::from_secs(20);
 /// A whole command of a person.
 pub const CLI_DEADLINE: Duration = Duration::from_secs(60);
+/// All names that a shell completes a word with.
+pub const COMPLETION_DEADLINE: Duration = Duration::from_secs(1);
 /// All that `metes doctor` asks of etcd.
 pub const DOCTOR_DEADLINE: Duration = Duration::from_secs(3);
 /// The longest that it tries to reach an endpoint.

@@ -103,9 +103,10 @@ pub(super) enum CliVerb {
     /// at the rights on the prefix, and at what this node keeps. It goes on where something fails, and takes a few
     /// seconds at most. A key is written to etcd and removed again. Exit 1 if anything is bad.
     Doctor(Output),
-    /// Print a script that makes a shell complete commands and flags
+    /// Print a script that makes a shell complete commands, flags and names
     ///
-    /// For bash, in ~/.bashrc: source <(metes completion bash)
+    /// For bash, in ~/.bashrc: source <(metes completion bash). Networks, pools, namespaces, pods and nodes are those
+    /// that etcd knows. If it does not answer within a second, none is offered.
     Completion {
         /// The shell
         shell: Shell,

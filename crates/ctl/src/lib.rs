@@ -4,8 +4,8 @@
 //!   stand beside it.
 //! - [`start`]: from the command line and the host file to a command that runs.
 //! - `list` (with `watch`), `show`, `usage`, `map`, `top`, `leaks`, `check` (with `mend`, `keeper`, `restore`),
-//!   `release`, `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version` (with
-//!   completion): what needs no store; `doctor`: what goes on without one.
+//!   `release`, `hold` (with holds): one verb each; `pool`: the verbs of named pools; `validate`, `version`: what needs
+//!   no store; `doctor`: what goes on without one; `complete`: scripts for shells, and the names that they ask for.
 //! - `selector`, `overview`, `lookup`, `repair`: what of the store is read for that; what is audited and repaired.
 //! - `inventory`, `table`: pure; rows and text. Everything that lists has the flags of `output::ListOutput`.
 //!
@@ -14,6 +14,7 @@
 
 mod args;
 mod check;
+mod complete;
 mod doctor;
 mod filter;
 mod hold;

@@ -15,7 +15,7 @@ use super::doctor::{NO_USERS, NO_USERS_REMEDY, doctor};
 use super::table::Screen;
 use super::validate::validate;
 use super::version::version;
-use super::{Cli, Terminal, about, ask, check, command, run};
+use super::{Cli, Terminal, about, ask, check, command, complete, run};
 use metes_config::cni::{Error, Version};
 use metes_core::keys::Keys;
 use metes_core::limits;
@@ -34,6 +34,9 @@ pub fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     drop(err);
+    if std::env::args_os().nth(1).is_some_and(|first| first == complete::ASKED) {
+        return complete::names(std::env::args_os().skip(2), host_file_of_environment());
+    }
     let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|wrong| wrong.exit());
     match start(cli) {
         Ok(code) => code,
@@ -50,9 +53,12 @@ pub fn described() -> clap::Command {
     command()
 }
 
+fn host_file_of_environment() -> Option<PathBuf> {
+    std::env::var_os("METES_CONF").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
 fn start(mut cli: Cli) -> Result<ExitCode, Error> {
-    let environments = std::env::var_os("METES_CONF").filter(|path| !path.is_empty());
-    cli.config = cli.config.or_else(|| environments.map(PathBuf::from));
+    cli.config = cli.config.or_else(host_file_of_environment);
     let (mut out, mut err) = (io::stdout().lock(), io::stderr());
     let mut confirm = |question: &str| ask(question, &mut io::stdin().lock(), &mut io::stderr());
     let screen = screen(&out);
@@ -101,9 +107,7 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
             done
         }
         CliVerb::Completion { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command(), "metes", &mut script);
-            terminal.answer(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
+            terminal.answer(&complete::script(shell)).map(|()| ExitCode::SUCCESS)
         }
         CliVerb::Version(args) => runtime.block_on(version(settings, &args, &mut terminal)),
     };
