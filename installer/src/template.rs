@@ -11,6 +11,7 @@ use crate::client::TlsFiles;
 use crate::failure::Failure;
 use crate::files;
 use crate::request::Pair;
+use metes_config::validate::UNEDITED;
 
 /// The keys that name a file: in `etcd`, and whereabouts' names for them beside it.
 const FILES_IN_ETCD: [&str; 4] = ["ca_file", "cert_file", "key_file", "password_file"];
@@ -20,9 +21,6 @@ const FILES_BESIDE: [&str; 3] = ["etcd_ca_cert_file", "etcd_cert_file", "etcd_ke
 const PAIR: [&str; 2] = ["cert_file", "key_file"];
 /// The file beside `ca_file` with the authorities of the nodes' identities: of the ConfigMap metes-ca.
 const AUTHORITIES_OF_NODES: &str = "nodes.crt";
-
-/// The values in manifests/base/metes.conf before it is edited.
-const UNEDITED: &str = "change-me";
 
 /// The host file of all nodes.
 #[derive(Debug, Clone)]

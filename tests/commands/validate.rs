@@ -583,6 +583,101 @@ fn files_of_each_kind_are_told_apart() {
     cluster.assert_clean();
 }
 
+#[test]
+fn vlans_in_one_network_are_told_if_nobody_has_named_it() {
+    let cluster = Cluster::new();
+    let host_file = cluster.node("a").host_file();
+    let of = |name: &str, main: Value, ipam: Value| {
+        let mut config =
+            json!({"cniVersion": "1.0.0", "name": name, "capabilities": {"ips": true}, "ipam": ipam});
+        config.as_object_mut().expect("an object").extend(main.as_object().expect("an object").clone());
+        config["ipam"]["type"] = json!("metes");
+        json!({"kind": "NetworkAttachmentDefinition", "metadata": {"namespace": "x", "name": name},
+            "spec": {"config": config.to_string()}})
+    };
+    let lan = || json!({"range": "10.0.0.0/24"});
+    let named = |name: &str| json!({"range": "10.0.0.0/24", "network_name": name});
+    let bridge = |vlan: u32| json!({"type": "bridge", "bridge": "br0", "vlan": vlan});
+    let macvlan = |master: &str| json!({"type": "macvlan", "master": master});
+    let vlan = |id: u32| json!({"type": "vlan", "master": "eth0", "vlanId": id});
+    let told = |row: &str, two: [(Value, Value); 2], expected: &str| {
+        let [(a, of_a), (b, of_b)] = two;
+        let both = json!({"kind": "List", "apiVersion": "v1", "items": [of("a", a, of_a), of("b", b, of_b)]});
+        let outcome = validate(&host_file, &[], &both.to_string());
+        let is_told = outcome.stdout.contains("vlans-share-network");
+        let is_right = outcome.stdout.contains(expected) && is_told != expected.is_empty();
+        (!is_right).then(|| format!("{row}: {outcome}"))
+    };
+    let words = "10.0.0.0/24 of VLAN 8 overlaps 10.0.0.0/24 of x/a in VLAN 7, and both are in network default, because \
+                 neither has a `network_name`: an address that a pod has in one VLAN is missing in the other\n  to do: \
+                 write a `network_name` for each VLAN";
+    report([
+        told("bridge", [(bridge(7), lan()), (bridge(8), lan())], words),
+        told("vlan", [(vlan(7), lan()), (vlan(8), lan())], words),
+        told("interfaces", [(macvlan("eth0.7"), lan()), (macvlan("bond0.8"), lan())], words),
+        told("two plugins", [(bridge(7), lan()), (macvlan("eth0.8"), lan())], words),
+        told("one VLAN", [(bridge(7), lan()), (macvlan("eth0.7"), lan())], ""),
+        told("two names", [(bridge(7), named("a")), (bridge(8), named("b"))], ""),
+        told("one name", [(bridge(7), named("a")), (bridge(8), named("a"))], ""),
+        told("the default, by name", [(bridge(7), named("default")), (bridge(8), named("default"))], ""),
+        told("other ranges", [(bridge(7), lan()), (bridge(8), json!({"range": "10.0.1.0/24"}))], ""),
+        told("perhaps one link", [(macvlan("eth0"), lan()), (macvlan("ens5"), lan())], ""),
+        told("no VLAN", [(bridge(0), lan()), (bridge(8), lan())], ""),
+        told("no numbers", [(macvlan("lan.red"), lan()), (macvlan("lan.blue"), lan())], ""),
+    ]);
+    cluster.assert_clean();
+}
+
+#[test]
+fn what_an_old_result_cannot_name_is_told() {
+    let cluster = Cluster::new();
+    let host_file = cluster.node("a").host_file();
+    let dual = json!({"ipRanges": [{"range": "10.0.0.0/24"}, {"range": "fd00::/64"}]});
+    let two = json!({"ipRanges": [{"range": "10.0.0.0/24"}, {"range": "10.0.1.0/24"}]});
+    let fixed = json!({"addresses": [{"address": "fd00::1/64"}, {"address": "fd00::2/64"}]});
+    report(
+        [
+            ("0.2.0", &two, "it gives 2 IPv4 addresses, and a result in cniVersion 0.2.0 names one"),
+            ("0.1.0", &fixed, "it gives 2 IPv6 addresses, and a result in cniVersion 0.1.0 names one"),
+            ("0.2.0", &dual, ""),
+            ("0.3.1", &two, ""),
+            ("1.0.0", &fixed, ""),
+        ]
+        .map(|(version, ipam, words)| {
+            let mut config = network(ipam.clone());
+            config["cniVersion"] = json!(version);
+            let outcome = validate(&host_file, &[], &config.to_string());
+            let is_told = outcome.stdout.contains("warning unnamed-addresses");
+            let is_right = outcome.stdout.contains(words) && is_told != words.is_empty();
+            (!is_right).then(|| format!("{version} {ipam}: {outcome}"))
+        }),
+    );
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_host_file_that_was_not_edited_is_told_key_by_key() {
+    let text = fs::read_to_string(of_repository("manifests/base/metes.conf")).expect("it is there");
+    let judged = |text: &str| validate(Path::new(""), &[], text);
+    let outcome = judged(&text);
+    let words = [
+        "stdin:2:3: error unedited-host-file\n  `cluster` is still \"change-me\"",
+        "stdin:3:3: error unedited-host-file\n  `allowed` is still \"change-me\"",
+        "`etcd.endpoints` is still \"https://192.0.2.11:12379\"",
+        "to do: give this cluster a name of its own",
+    ];
+    assert!(
+        outcome.status.code() == Some(1) && words.iter().all(|words| outcome.stdout.contains(words)),
+        "{outcome}"
+    );
+    assert!(outcome.stderr.contains("1 host file, 0 pools; 3 errors, 0 warnings"), "{outcome}");
+    let edited = text.replacen("change-me", "prod-1", 1).replace("192.0.2.", "10.0.0.");
+    let half = judged(&edited);
+    assert!(half.stdout.contains("`allowed` is still") && half.stderr.contains("1 error,"), "{half}");
+    let whole = judged(&edited.replace("change-me", "any"));
+    assert!(whole.succeeded() && whole.stdout.is_empty(), "{whole}");
+}
+
 /// `metes validate --print-allowed` of this text, where no host file can be used.
 fn print_allowed(stdin: &str) -> Outcome {
     let run = Run::new(metes()).env("METES_CONF", "/nonexistent/metes.conf");

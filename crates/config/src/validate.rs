@@ -16,7 +16,7 @@ use super::settings::PodsOf;
 use super::whereabouts::OF_NO_RANGE;
 use super::workload::Workload;
 use super::{Config, HostFile, IpamSettings, Settings, Source};
-use crate::cni::{Code, Error, Json, Verb};
+use crate::cni::{Code, Error, Json, Verb, Version};
 use metes_core::pool::range::{EXCLUDES_NOTHING, is_on_link};
 use metes_core::pool::{Addr, Range};
 
@@ -51,10 +51,16 @@ metes_core::named_enum! {
         SubnetTwice = "subnet-in-two-networks",
         /// Pods of a definition's own namespace may not use its network.
         NotForItsNamespace = "not-for-its-namespace",
+        /// Two VLANs share a network that nobody has named, so an address of one is missing in the other.
+        VlansShareNetwork = "vlans-share-network",
+        /// A network gives more addresses than a result of its version can name.
+        UnnamedAddresses = "unnamed-addresses",
         /// Pods with random names are in a network whose addresses outlive their pods.
         RandomNames = "random-names",
         /// A host file cannot be used.
         HostFile = "invalid-host-file",
+        /// A host file has values that are to be edited.
+        Unedited = "unedited-host-file",
         /// The text of a pool is wrong.
         Pool = "invalid-pool",
     }
@@ -77,7 +83,7 @@ impl IssueId {
     #[must_use]
     pub fn severity(self) -> Severity {
         match self {
-            Self::Refused | Self::NotJson | Self::HostFile | Self::Pool => Severity::Error,
+            Self::Refused | Self::NotJson | Self::HostFile | Self::Unedited | Self::Pool => Severity::Error,
             Self::MisplacedConfiguration
             | Self::AlmostMetes
             | Self::UnknownKey
@@ -86,6 +92,8 @@ impl IssueId {
             | Self::RangesDiffer
             | Self::SubnetTwice
             | Self::NotForItsNamespace
+            | Self::VlansShareNetwork
+            | Self::UnnamedAddresses
             | Self::RandomNames => Severity::Warning,
             Self::NoConfiguration | Self::OfAnother | Self::NoEffect | Self::NoIpsCapability => {
                 Severity::Note
@@ -113,8 +121,13 @@ impl IssueId {
                 "one subnet of one link is in two networks, so an address can be given twice"
             }
             Self::NotForItsNamespace => "pods of a definition's own namespace may not use its network",
+            Self::VlansShareNetwork => {
+                "two VLANs share a network without a name, so an address of one is missing in the other"
+            }
+            Self::UnnamedAddresses => "a network gives more addresses than a result of its version can name",
             Self::RandomNames => "pods with random names are in a network whose addresses outlive their pods",
             Self::HostFile => "a host file cannot be used",
+            Self::Unedited => "a host file has values that are to be edited",
             Self::Pool => "the text of a pool is wrong",
         }
     }
@@ -236,6 +249,8 @@ pub struct NetworkUse {
     pub key: String,
     /// The link that its interfaces are on, if that is known.
     pub link: Option<String>,
+    /// The VLAN of its link, if that is known and nobody has named the network in etcd.
+    pub unnamed_vlan: Option<String>,
     /// The ranges.
     pub ranges: Vec<Range>,
     /// The key that names the network in etcd.
@@ -357,16 +372,17 @@ fn judge_plugin(
             let key = of_plugin(plugin, "ipam");
             issues.push(Issue::new(IssueId::NotForItsNamespace, &key, e.msg, e.details));
         }
-        Ok(config)
+        Ok((config, request.version))
     });
-    let config = match read {
-        Ok(config) => config,
+    let (config, version) = match read {
+        Ok(read) => read,
         Err(e) => {
             issues.push(Issue::refused(&e, plugin));
             return None;
         }
     };
     issues.extend(gateways_outside(plugin, &config));
+    issues.extend(unnamed_addresses(plugin, &config, version));
     let takes_requests = !config.sets.is_empty() || config.pools.is_some();
     if takes_requests && is_started_by_runtime(plugin) && !has_ips(&plugin.config) {
         issues.push(Issue::new(
@@ -381,6 +397,7 @@ fn judge_plugin(
         label: network.label.to_owned(),
         key: of_plugin(plugin, "ipam"),
         link: link(&plugin.config, network.resource),
+        unnamed_vlan: vlan(&plugin.config).filter(|_| !names_network(&plugin.config)),
         ranges: match is_of_flannel(plugin) {
             true => Vec::new(),
             false => config.sets.iter().flat_map(|set| set.ranges().to_vec()).collect(),
@@ -432,6 +449,25 @@ fn gateways_outside(plugin: &MetesPlugin, config: &Config) -> Vec<Issue> {
         Issue::new(IssueId::GatewayOutside, &of_plugin(plugin, "ipam.gateway"), what, remedy)
     };
     outside.map(issue).collect()
+}
+
+/// Addresses that pods hold and that no interface gets: a result of the oldest versions has one for each family.
+fn unnamed_addresses(plugin: &MetesPlugin, config: &Config, version: Version) -> Option<Issue> {
+    if version > Version::V0_2_0 {
+        return None;
+    }
+    let of_sets = config.sets.iter().map(|set| set.ranges()[0].subnet().is_ipv4());
+    let of_all: Vec<bool> =
+        of_sets.chain(config.statics.iter().map(|given| given.address.is_ipv4())).collect();
+    let count = |is_ipv4: bool| of_all.iter().filter(|one| **one == is_ipv4).count();
+    let (number, family) =
+        [(count(true), "IPv4"), (count(false), "IPv6")].into_iter().find(|(number, _)| *number > 1)?;
+    let what = format!(
+        "it gives {number} {family} addresses, and a result in cniVersion {version} names one: the others are held, \
+         and no interface gets them"
+    );
+    let remedy = "write a `cniVersion` from 0.3.1 on, or one range for each family";
+    Some(Issue::new(IssueId::UnnamedAddresses, &of_plugin(plugin, "ipam"), what, remedy))
 }
 
 /// The configuration that metes gets from a main plugin that fills in the ranges itself.
@@ -487,9 +523,73 @@ fn link(plugin: &Json, resource: &str) -> Option<String> {
     Some([main.to_owned()].into_iter().chain(parts).collect::<Vec<_>>().join(", "))
 }
 
+/// The VLAN of a main plugin's link: as the plugin names it (0 is none), or as the name of its interface ends.
+fn vlan(plugin: &Json) -> Option<String> {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let named = ["vlan", "vlanId"].iter().find_map(|key| match plugin.get(key)? {
+        Json::Null => None,
+        value => Some(value.text().map_or_else(|| value.to_string(), str::to_owned)),
+    });
+    let of_interface = || {
+        let interface = ["master", "device"].iter().find_map(|key| plugin.get(key)?.text())?;
+        Some(interface.rsplit_once('.')?.1.to_owned())
+    };
+    named.or_else(of_interface).filter(|vlan| is_number(vlan) && vlan != "0")
+}
+
+fn names_network(plugin: &Json) -> bool {
+    plugin.get("ipam").and_then(|ipam| ipam.get("network_name")).is_some()
+}
+
+/// A value in manifests/base/metes.conf before it is edited.
+pub const UNEDITED: &str = "change-me";
+
+/// The addresses of etcd in manifests/base/metes.conf before it is edited. Documents use them, and no server has them.
+const UNEDITED_ENDPOINTS: &str = "https://192.0.2.";
+
+/// The values of a host file that are as they were delivered.
+fn unedited(host_file: &Json) -> Vec<Issue> {
+    let text = |key: &str| host_file.get(key).and_then(Json::text);
+    let endpoints = host_file.get("etcd").and_then(|etcd| etcd.get("endpoints"));
+    let endpoint = match endpoints {
+        Some(Json::Array(endpoints)) => endpoints.iter().find_map(Json::text),
+        _ => None,
+    };
+    [
+        (
+            "cluster",
+            text("cluster").filter(|value| *value == UNEDITED),
+            "give this cluster a name of its own",
+        ),
+        (
+            "allowed",
+            text("allowed").filter(|value| *value == UNEDITED),
+            "write the networks that `metes validate --print-allowed FILES` prints, or \"any\"",
+        ),
+        (
+            "etcd.endpoints",
+            endpoint.filter(|value| value.starts_with(UNEDITED_ENDPOINTS)),
+            "write the addresses of the servers of etcd",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(key, value, remedy)| {
+        let what = format!("`{key}` is still {:?}, as manifests/base/metes.conf is delivered", value?);
+        Some(Issue::new(IssueId::Unedited, key, what, remedy))
+    })
+    .collect()
+}
+
 /// Judges the content of a host file.
 #[must_use]
 pub fn judge_host_file(bytes: &[u8]) -> Vec<Issue> {
+    let mut issues = Json::parse(bytes).map_or_else(|_| Vec::new(), |host_file| unedited(&host_file));
+    let keys: BTreeSet<String> = issues.iter().map(|issue| issue.key.clone()).collect();
+    issues.extend(wrong_in_host_file(bytes).into_iter().filter(|issue| !keys.contains(&issue.key)));
+    issues
+}
+
+fn wrong_in_host_file(bytes: &[u8]) -> Vec<Issue> {
     let not_json = Json::parse(bytes).err();
     let wrong = |e: &Error| {
         let msg = e.msg.strip_prefix("host file: ").unwrap_or(&e.msg);
@@ -515,6 +615,7 @@ pub fn judge_host_file(bytes: &[u8]) -> Vec<Issue> {
 pub fn compare(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
     let mut all = ranges_that_differ(uses);
     all.extend(subnets_in_two_networks(uses));
+    all.extend(vlans_in_one_network(uses));
     all.sort_by_key(|(at, issue)| (*at, issue.id));
     all
 }
@@ -621,4 +722,29 @@ fn subnets_in_two_networks(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
         (later.at, Issue::new(IssueId::SubnetTwice, &uses[later.at].key, what, remedy))
     };
     pairs(ranges.collect(), differ).into_iter().map(issue).collect()
+}
+
+/// Ranges of two VLANs in one network that only the default has put there. Ranges that differ are told already.
+fn vlans_in_one_network(uses: &[NetworkUse]) -> Vec<(usize, Issue)> {
+    let vlan = |one: &UsedRange<'_>| uses[one.at].unnamed_vlan.as_deref();
+    let ranges = used(uses).filter(|one| vlan(one).is_some());
+    let ranges = ranges.map(|one| (one.range.network(), (one.range.first(), one.range.last()), one));
+    let share =
+        |a: &UsedRange<'_>, b: &UsedRange<'_>| vlan(a) != vlan(b) && difference(a.range, b.range).is_none();
+    let issue = |(earlier, later): (UsedRange<'_>, UsedRange<'_>)| {
+        let what = format!(
+            "{} of VLAN {} overlaps {} of {} in VLAN {}, and both are in network {}, because neither has a \
+             `network_name`: an address that a pod has in one VLAN is missing in the other",
+            later.range.subnet(),
+            vlan(&later).unwrap_or_default(),
+            earlier.range.subnet(),
+            uses[earlier.at].label,
+            vlan(&earlier).unwrap_or_default(),
+            later.base(),
+        );
+        let remedy =
+            "write a `network_name` for each VLAN, or the same one for both if no address may be in both";
+        (later.at, Issue::new(IssueId::VlansShareNetwork, &uses[later.at].key, what, remedy))
+    };
+    pairs(ranges.collect(), share).into_iter().map(issue).collect()
 }

@@ -209,8 +209,9 @@ impl Judgement {
                     let key = "ranges".to_owned();
                     let at = file.found(document, Some(label.clone()), file.locator().key(document, &key));
                     let network_key = "network";
+                    let (link, unnamed_vlan, is_sticky) = (None, None, false);
                     let of_pool =
-                        NetworkUse { label, key, link: None, ranges, network_key, is_sticky: false };
+                        NetworkUse { label, key, link, unnamed_vlan, ranges, network_key, is_sticky };
                     self.uses.push((of_pool, at));
                 }
                 Err(PoolTextFault { what, place }) => {
