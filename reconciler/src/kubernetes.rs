@@ -289,7 +289,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
         None => Config::incluster().map_err(|e| ApiError {
             asked: "be found".to_owned(),
             why: format!(
-                "no --kubeconfig, no KUBECONFIG, and this is not a pod of a cluster either: {}",
+                "give --kubeconfig FILE or set KUBECONFIG: this is not a pod of a cluster either ({})",
                 causes(&e)
             ),
         }),

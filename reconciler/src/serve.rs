@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(pages(&state), [200, 503]);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(pages(&state), [503, 503]);
-        assert!(why(&state).contains("nothing has come to its end for 2m 11s"), "{}", why(&state));
+        assert!(why(&state).contains("nothing has finished for 2m 11s"), "{}", why(&state));
         // A process that stands by looks who leads.
         state.stands_by("another");
         assert_eq!(pages(&state), [200, 200]);

@@ -119,7 +119,7 @@ impl ToCni for Refused {
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} {}", because(why)),
             )
-            .with_details("ask for another address, or for none; `metes show` says who holds one"),
+            .with_details("ask for another address, or for none"),
             Refused::Held(address, network, held) => {
                 let Pod { namespace, name, .. } = &held.labels.pod;
                 let pod =
@@ -199,9 +199,7 @@ fn pool(why: PoolRefused) -> Error {
         }
         PoolRefused::NotSticky(name) => Error::new(
             Code::InvalidConfig,
-            format!(
-                "`ipam.sticky` asks for addresses that outlive the pod, and pool {name} does not say `keep`"
-            ),
+            format!("`ipam.sticky` asks for addresses that outlive the pod, and pool {name} has no `keep`"),
         )
         .with_details("`keep` of a pool says for how long they stay unused; its operator decides that"),
         PoolRefused::Closed { .. } => Error::new(Code::NoFreeAddress, "no range of the pool is open"),

@@ -114,7 +114,7 @@ fn bear<K: Kv>(run: &Run<'_, K>, error: Error) -> Result<(), Error> {
     }
     // A runtime asks every few seconds.
     match seconds {
-        0 => tracing::warn!("{}; STATUS succeeds for {most} s more", error.msg),
+        0 => tracing::warn!("{}; STATUS goes on succeeding for {most} s", error.msg),
         _ => tracing::info!(
             "{}; STATUS has succeeded without an answer for {seconds} s of {most} s",
             error.msg

@@ -487,7 +487,10 @@ fn a_requested_address_that_is_held_is_refused_with_its_holder() {
     let address = node.add("c1").pod("ns", "web-0", "u1").config(&network(subnet())).run().address();
     let refused = node.add("c2").args(&format!("IP={address}")).config(&network(subnet())).run();
     let msg = refused.error(101)["msg"].as_str().unwrap_or_default().to_owned();
-    assert!(msg.contains(" is held by eth0 of container c1 on n1 (pod ns/web-0) since 2"), "{refused}");
+    assert!(
+        msg.contains(" is held by eth0 of container c1 on n1 of cluster test (pod ns/web-0) since 2"),
+        "{refused}"
+    );
     cluster.assert_clean();
 }
 

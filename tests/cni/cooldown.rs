@@ -323,7 +323,7 @@ fn wrong_cooldowns_are_refused() {
     for (ipam, words) in [
         (json!({"range": "10.0.0.0/30", "cooldown": "60"}), ["ipam.cooldown", "60s"]),
         (json!({"range": "10.0.0.0/30", "cooldown": "25h"}), ["ipam.cooldown", "24h"]),
-        (json!({"range": "10.0.0.0/30", "cooldown": 60}), ["ipam.cooldown", "string"]),
+        (json!({"range": "10.0.0.0/30", "cooldown": 60}), ["ipam.cooldown", "found 60"]),
         (json!({"range": "10.0.0.0/30", "cooldown_when_full": "no"}), ["cooldown_when_full", "reuse"]),
         (json!({"pool": "p", "cooldown": "60s"}), ["ipam.pool", "ipam.cooldown"]),
         (json!({"range": "10.0.0.0/30", "cooldwn": "60s"}), ["cooldwn", "cooldown"]),

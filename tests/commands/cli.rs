@@ -397,6 +397,7 @@ fn a_name_means_the_same_to_all_commands() {
     let ranges = listed(&["usage"]);
     let of_storage = listed(&["usage", "storage"]);
     assert!(!of_storage.is_empty() && of_storage.is_subset(&ranges), "{of_storage:?} of {ranges:?}");
+    assert_eq!(listed(&["usage", "storage", "--as", "network"]), of_storage);
     for (arguments, words) in [
         (&["list", "defalt"][..], "no network, pool, namespace, node or container of that name is known"),
         (&["list", "defalt"], "did you mean \"default\"?"),
@@ -404,6 +405,7 @@ fn a_name_means_the_same_to_all_commands() {
         (&["usage", "storag"], "no network or pool of that name is known; did you mean \"storage\"?"),
         (&["usage", "ns/web-0"], "usage is of ranges"),
         (&["list", "10.0.0.1", "--watch"], "10.0.0.1 is address 10.0.0.1"),
+        (&["list", "10.0.0.0/40"], "\"10.0.0.0/40\" is not an address"),
         (&["release", "ns/web-9", "-y"], "no container of the pod ns/web-9 holds an address"),
     ] {
         let outcome = a.cli(arguments);
@@ -563,7 +565,7 @@ fn endpoints_and_a_time_are_given_by_hand() {
     let given = node.cli(["list", "-o", "json", "--endpoints", &format!("{dead},{endpoint}")]);
     assert_eq!(addresses(&given), ["default 10.0.0.1"]);
     for (wrong, why) in
-        [("nonsense", "no endpoint"), ("https://127.0.0.1:1", "ca_file"), ("http://192.0.2.1:1", "http")]
+        [("nonsense", "not an endpoint"), ("https://127.0.0.1:1", "ca_file"), ("http://192.0.2.1:1", "http")]
     {
         let refused = node.cli(["list", "--endpoints", wrong]);
         assert!(refused.status.code() == Some(1) && refused.stderr.contains(why), "{refused}");

@@ -234,39 +234,39 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
             (
                 pool_of("{range: 10.1.0.0/33}"),
                 "ranges[0].range: \"10.1.0.0/33\" is not a range: expected a prefix such as 10.0.0.0/24, or first and \
-                 last address such as 10.0.0.5-10.0.0.9/24 at line 3 column 18",
+                 last address such as 10.0.0.5-10.0.0.9/24",
             ),
             (
                 pool_of("{range: 10.1.0.9-10.1.0.5/24}"),
-                "its start 10.1.0.9 is above its end 10.1.0.5 at line 3 column 18",
+                "its start 10.1.0.9 is above its end 10.1.0.5",
             ),
             (
                 pool_of("{range: 10.1.0.0/24, gateway: 10.2.0.1}"),
-                "ranges[0].gateway: 10.2.0.1 is outside of 10.1.0.0/24: write an address of it at line 3 column 31",
+                "ranges[0].gateway: 10.2.0.1 is outside of 10.1.0.0/24: write an address of it",
             ),
             (
                 pool_of("{range: 10.1.0.0/24, gatway: 10.1.0.1}"),
                 "unknown field `gatway` (did you mean `gateway`?), expected one of `range`, `gateway`, `exclude`, \
-                 `state` at line 3 column 31",
+                 `state`",
             ),
             (
                 pool_of("{range: 10.1.0.0/24}, {range: 10.1.0.0/25}"),
                 "ranges[1].range: 10.1.0.0/25 overlaps 10.1.0.0/24 of ranges[0]: give each its own first and last \
-                 address at line 3 column 33",
+                 address",
             ),
             (
                 "pool: a/b\nranges: [{range: 10.1.0.0/24}]\n".to_owned(),
                 "pool: pool name \"a/b\" is not valid: expected 1 to 63 characters from A-Z a-z 0-9 . _ - (and not \
-                 \".\" or \"..\") at line 1 column 7",
+                 \".\" or \"..\")",
             ),
             (
                 pool_of("{range: 10.1.0.0/24}").replace("blue", "b/c"),
                 "network: network_name \"b/c\" is not valid: expected 1 to 63 characters",
             ),
             ("pol: a\n".to_owned(), "unknown field `pol` (did you mean `pool`?), expected one of `pool`, "),
-            ("pol: a\n".to_owned(), " at line 1 column 1"),
-            (pool_of("10.1.0.0/24"), "expected a range, such as {range: 10.0.0.0/24} at line 3 column 10"),
-            (format!("{SIX}---\n{SIX}"), "pool six stands in the file twice: keep one of them at line "),
+            ("pol: a\n".to_owned(), "stdin:1:1: "),
+            (pool_of("10.1.0.0/24"), "expected a range, such as {range: 10.0.0.0/24}"),
+            (format!("{SIX}---\n{SIX}"), ":7:1: pool six stands in the file twice: keep one of them"),
             // The first document is sound.
             (format!("{SIX}---\npool: b\nranges: []\n"), ": ranges: it is empty: write at least one range"),
             (

@@ -255,7 +255,13 @@ fn files_for_tls_that_do_not_do_are_named() {
             "key_file must hold the key",
         ),
         ("another CA", json!({"ca_file": foreign.ca()}), 11, [&endpoint, "not signed by a CA"], "ca_file"),
-        ("a key for the CA", json!({"ca_file": key}), 7, ["ca_file", "does not hold certificates"], "BEGIN"),
+        (
+            "a key for the CA",
+            json!({"ca_file": key}),
+            7,
+            ["ca_file", "does not hold certificates"],
+            "CERTIFICATE",
+        ),
         (
             "no CA in the file",
             json!({"ca_file": garbage}),

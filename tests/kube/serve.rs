@@ -313,7 +313,7 @@ fn readiness_goes_with_etcd_and_comes_back() {
     etcd.stop();
     for server in [&leader, &follower] {
         wait_for("/readyz to tell of etcd", SOON, || match server.get("/readyz") {
-            Ok((503, why)) if why.contains("no pass has come to its end") && why.contains("etcd") => Ok(()),
+            Ok((503, why)) if why.contains("no pass has finished") && why.contains("etcd") => Ok(()),
             other => Err(format!("{other:?}")),
         });
         server.assert_healthy();

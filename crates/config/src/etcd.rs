@@ -306,6 +306,13 @@ fn endpoints(names: &Names<'_>, is_tls_given: bool) -> Result<Vec<Endpoint>, Err
         (true, hosts) => hosts,
         (false, _) => listed,
     };
+    let is_empty =
+        |etcd: &Section<'_>| etcd.get("endpoints").is_some_and(|listed| listed.items() == Some(&[]));
+    if names.etcd.as_ref().is_some_and(is_empty) {
+        return Err(
+            names.refused("endpoints", "is empty: write at least one, such as https://10.0.0.11:12379")
+        );
+    }
     if texts.len() > ENDPOINTS_MAX {
         return Err(names.refused("endpoints", &format!("has more than {ENDPOINTS_MAX} entries")));
     }
@@ -358,7 +365,12 @@ impl TlsKeys {
             // A user who names certificates expects TLS: do not go without it in silence.
             return match self.is_given() {
                 false => Ok(None),
-                true => Err(names.refused("endpoints", "has no https entry, yet files for TLS are named")),
+                true => Err(names
+                    .refused(
+                        "endpoints",
+                        "has no https entry, and beside it stand keys for TLS, such as `ca_file`",
+                    )
+                    .with_details("write https:// in the endpoints, or remove these keys")),
             };
         }
         let ca_file = self.ca_file.ok_or_else(|| {
@@ -369,9 +381,8 @@ impl TlsKeys {
         let client = match (self.cert_file, self.key_file) {
             (None, None) => None,
             (Some(cert_file), Some(key_file)) => Some(ClientFiles { cert_file, key_file }),
-            _ => {
-                return Err(names.refused("cert_file", "and its key_file must be given together"));
-            }
+            (Some(_), None) => return Err(names.refused("cert_file", "needs `key_file`, which is missing")),
+            (None, Some(_)) => return Err(names.refused("key_file", "needs `cert_file`, which is missing")),
         };
         Ok(Some(TlsFiles { ca_file, client, server_name: self.server_name }))
     }
@@ -387,7 +398,8 @@ fn login(names: &Names<'_>) -> Result<Option<Login>, Error> {
     match (names.text("username", Some("etcd_username"))?, password) {
         (None, None) => Ok(None),
         (Some(username), Some(password)) => Ok(Some(Login { username: username.to_owned(), password })),
-        _ => Err(names.refused("username", "and its password must be given together")),
+        (Some(_), None) => Err(names.refused("username", "needs `password_file`, which is missing")),
+        (None, Some(_)) => Err(names.refused("password_file", "needs `username`, which is missing")),
     }
 }
 

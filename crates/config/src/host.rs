@@ -91,7 +91,8 @@ impl HostFile {
             return Err(not_json("it is larger than 1 MiB"));
         }
         let json = Json::parse(bytes).map_err(|e| match bytes.trim_ascii_start().first() {
-            Some(b'{' | b'[') | None => not_json(&e.to_string()),
+            None => not_json("it is empty; {} is one without keys"),
+            Some(b'{' | b'[') => not_json(&e.to_string()),
             Some(_) => {
                 not_json(&format!("it has no {{ at line {}, where it begins, and YAML is not read", e.line()))
             }
@@ -140,7 +141,7 @@ fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {
 }
 
 fn resolv_conf(file: &Section<'_>) -> Result<Option<Vec<String>>, Error> {
-    let paths = file.parsed_list("resolv_conf", "an array of paths that start with /", absolute)?;
+    let paths = file.parsed_list("resolv_conf", "a path that starts with /", absolute)?;
     Ok(file.get("resolv_conf").map(|_| paths))
 }
 
@@ -215,7 +216,8 @@ fn allowed_networks(section: &Section<'_>) -> Result<BTreeMap<NetworkName, Allow
         // A section of this pair alone: keys of sections match in any case.
         let alone = Section::new("allowed", std::slice::from_ref(pair), Shows::Kinds);
         let prefixes = |section: &Section<'_>, key: &str| {
-            section.parsed_list(key, "an array of prefixes", |text| parse_prefix(text, Zeros::Refused))
+            section
+                .parsed_list(key, "a prefix such as 10.0.0.0/24", |text| parse_prefix(text, Zeros::Refused))
         };
         if pair.1.pairs().is_none() {
             let prefixes = prefixes(&alone, &pair.0)?;
@@ -231,9 +233,9 @@ fn allowed_networks(section: &Section<'_>) -> Result<BTreeMap<NetworkName, Allow
             )));
         }
         let prefixes = prefixes(&both, "prefixes")?;
-        let pools = both.parsed_list("pools", "an array of pool names", |text| text.parse().ok())?;
+        let pools = both.parsed_list("pools", "the name of a pool", |text| text.parse().ok())?;
         let namespace = |text: &str| is_namespace(text).then(|| text.to_owned());
-        let namespaces = both.parsed_list("namespaces", "an array of namespaces of Kubernetes", namespace)?;
+        let namespaces = both.parsed_list("namespaces", "a namespace of Kubernetes", namespace)?;
         let namespaces = both.get("namespaces").map(|_| namespaces.into_iter().collect());
         allowed.insert(network, AllowedNetwork { prefixes, pools: pools.into_iter().collect(), namespaces });
     }

@@ -152,7 +152,7 @@ fn is_name(key: &str) -> bool {
 
 pub(super) fn two_forms(key: &str, form: &str, other: &str, other_form: &str) -> Error {
     Error::invalid_config(format!(
-        "`{key}` (the form of {form}) and `{other}` (the form of {other_form}) do not go together"
+        "`{key}` (the form of {form}) and `{other}` (the form of {other_form}) cannot be combined"
     ))
     .with_details("write all of `ipam` in one form")
 }
@@ -264,7 +264,14 @@ impl Findings {
         for (key, _) in section.pairs().iter().filter(|(key, _)| is_known(key)) {
             if let Some(first) = seen.insert(key.to_ascii_lowercase(), key) {
                 let (first, again) = (section.at(first), section.at(key));
-                self.refuse(&first, format!("`{first}` and `{again}` are one key, which is given twice"));
+                self.refuse(
+                    &first,
+                    if first == again {
+                        format!("`{first}` is given twice")
+                    } else {
+                        format!("`{first}` and `{again}` are one key, which is given twice")
+                    },
+                );
             }
         }
     }
@@ -547,10 +554,7 @@ mod tests {
     fn a_key_is_given_once() {
         let table = [
             (r#"{"range":1,"Range":2}"#, "`ipam.range` and `ipam.Range` are one key, which is given twice"),
-            (
-                r#"{"exclude":null,"exclude":[]}"#,
-                "`ipam.exclude` and `ipam.exclude` are one key, which is given twice",
-            ),
+            (r#"{"exclude":null,"exclude":[]}"#, "`ipam.exclude` is given twice"),
             (
                 r#"{"ETCD_host":1,"etcd_host":1}"#,
                 "`ipam.ETCD_host` and `ipam.etcd_host` are one key, which is given twice",

@@ -231,7 +231,8 @@ impl Config {
     fn without_addresses(sections: &Sections<'_>, form: Form) -> Result<Config, Error> {
         let ipam = &sections.ipam;
         if let Some(other) = ipam.text("type")?.filter(|found| OTHER_PLUGINS.contains(found)) {
-            return Err(Error::invalid_config(format!("`ipam.type` is {other:?}, which is not this plugin")));
+            return Err(Error::invalid_config(format!("`ipam.type` is {other:?}, which is not this plugin"))
+                .with_details("write \"metes\""));
         }
         let order = ipam.parsed("order", &order_names(), Order::named)?;
         let config = Config {
@@ -302,7 +303,7 @@ impl Config {
         }
         if is_add && self.sets.is_empty() && (self.statics.is_empty() || !form.goes_without_ranges()) {
             return Err(Error::invalid_config("`ipam` has no range and no address").with_details(
-                "give `range`, `subnet`, `ranges` or `addresses`, or request addresses with a prefix length",
+                "give `pool`, `range`, `subnet`, `ranges` or `addresses`, or request addresses with a prefix length",
             ));
         }
         self.no_address_twice()

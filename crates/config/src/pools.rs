@@ -29,7 +29,7 @@ pub(super) fn wanted(
     let ipam = &sections.ipam;
     if ipam.has("pool") && ipam.has("pools") {
         return Err(Error::invalid_config(format!(
-            "`{}` and `{}` do not go together",
+            "`{}` and `{}` cannot be combined",
             ipam.at("pool"),
             ipam.at("pools")
         ))
@@ -87,9 +87,7 @@ fn element(ipam: &Section<'_>, json: &Json) -> Result<PoolElement, Error> {
     let Some(items) = json.items() else { return json.text().and_then(one).ok_or_else(invalid) };
     if items.iter().any(|item| item.text() == Some(AUTO)) {
         return Err(Error::invalid_config(format!("`{}` has {AUTO:?} among other pools", ipam.at("pools")))
-            .with_details(
-                "`auto` stands for itself, in place of an array: the pools say whom they are for",
-            ));
+            .with_details("write \"auto\" in place of an inner array: the pools say whom they are for"));
     }
     let name = |json: &Json| json.text().and_then(|text| text.parse().ok());
     let names: Option<Vec<PoolName>> = items.iter().map(name).collect();

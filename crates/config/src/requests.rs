@@ -44,7 +44,7 @@ pub(super) fn wanted(sections: &Sections<'_>, zeros: Zeros) -> Result<Vec<IpAddr
 }
 
 fn ips(list: &Section<'_>, zeros: Zeros) -> Result<Vec<IpAddr>, Error> {
-    list.parsed_list("ips", "an array of addresses", |text| with_or_without_prefix(text, zeros))
+    list.parsed_list("ips", "an address", |text| with_or_without_prefix(text, zeros))
 }
 
 fn with_or_without_prefix(text: &str, zeros: Zeros) -> Option<IpAddr> {

@@ -18,6 +18,14 @@ pub(super) struct Sections<'a> {
     pub(super) first_is_gateway: bool,
 }
 
+fn no_ipam(document: &Section<'_>) -> Error {
+    let error = Error::invalid_config("the network configuration has no `ipam` section");
+    match document.has("plugins") {
+        true => error.with_details("it has `plugins`, so it is a list: a runtime gives a plugin one of them"),
+        false => error.with_details("write `ipam` beside the `type` of the main plugin"),
+    }
+}
+
 impl<'a> Sections<'a> {
     pub(super) fn of(request: &'a Request) -> Result<Self, Error> {
         let document = document(request);
@@ -25,8 +33,7 @@ impl<'a> Sections<'a> {
         let args = document.section("args")?;
         Ok(Self {
             request,
-            ipam: ipam
-                .ok_or_else(|| Error::invalid_config("the network configuration has no `ipam` section"))?,
+            ipam: ipam.ok_or_else(|| no_ipam(&document))?,
             runtime: document.section("runtimeConfig")?,
             args_cni: args.as_ref().map(|args| args.section("cni")).transpose()?.flatten(),
             args,

@@ -227,7 +227,7 @@ impl Settings {
     pub fn from_host(HostFile(settings): HostFile) -> Result<Settings, Error> {
         // The leave may stand where it has no effect.
         settings.check_plaintext().map_err(|e| match &settings.unclear {
-            Some(unclear) => e.with_details(&unclear.msg),
+            Some(unclear) => e.with_notes(std::slice::from_ref(&unclear.msg)),
             None => e,
         })?;
         Ok(settings)
@@ -298,13 +298,13 @@ impl Settings {
     /// Code 7 if its `resolvConf` names another file.
     pub fn check_resolv_conf(&self, config: &Config) -> Result<(), Error> {
         match &config.resolv_conf {
-            Some(path) if !self.resolv_conf.contains(path) => {
-                Err(Error::invalid_config("`ipam.resolvConf` names a file that this node does not allow")
-                    .with_details(format!(
-                        "add the path to `resolv_conf` in the host file, or name one that is there: \
-                         {DEFAULT_RESOLV_CONF} by default"
-                    )))
-            }
+            Some(path) if !self.resolv_conf.contains(path) => Err(Error::invalid_config(format!(
+                "`ipam.resolvConf` is {path:?}, and the host file does not allow it"
+            ))
+            .with_details(format!(
+                "add it to `resolv_conf` in the host file, or write one of those there: \
+                     {DEFAULT_RESOLV_CONF} by default"
+            ))),
             _ => Ok(()),
         }
     }

@@ -30,9 +30,10 @@ pub(super) fn configured(ipam: &Section<'_>, zeros: Zeros) -> Result<Vec<Given>,
 /// and CNI_ARGS, and runtimeConfig.ips replaces all of them.
 pub(super) fn without_ranges(sections: &Sections<'_>, configured: Vec<Given>) -> Result<Vec<Given>, Error> {
     for list in [&sections.runtime, &sections.args_cni].into_iter().flatten() {
-        let ips = list.parsed_list("ips", "an array of addresses with prefix lengths", |text| {
-            parse_cidr(text, Zeros::Refused)
-        })?;
+        let ips =
+            list.parsed_list("ips", "an address with a prefix length, such as 10.0.0.5/24", |text| {
+                parse_cidr(text, Zeros::Refused)
+            })?;
         if !ips.is_empty() {
             return Ok(ips.into_iter().map(|address| Given { address, gateway: None }).collect());
         }

@@ -119,13 +119,12 @@ fn ranges(section: &Section<'_>, spec: RangeSpec) -> Result<Vec<RangeSpec>, Erro
     if section.get("pick_addresses").is_none() {
         return Ok(vec![spec]);
     }
-    let expected =
-        format!("an array of 1 to {PICKED_MAX} single addresses from {} to {}", spec.first, spec.last);
+    let expected = format!("an address from {} to {}", spec.first, spec.last);
     let inside = |ip: &IpAddr| ip.is_ipv4() == spec.subnet.is_ipv4() && spec.first <= *ip && *ip <= spec.last;
     let picked =
         section.parsed_list("pick_addresses", &expected, |text| parse_ip(text, ZEROS).filter(inside))?;
     if !(1..=PICKED_MAX).contains(&picked.len()) {
-        return Err(section.invalid("pick_addresses", &expected));
+        return Err(section.invalid("pick_addresses", &format!("an array of 1 to {PICKED_MAX} addresses")));
     }
     // Each has the excludes and gateways that concern it alone, because there may be very many.
     let alone = |ip: IpAddr| RangeSpec {
@@ -150,8 +149,8 @@ fn spec(section: &Section<'_>, shared: &Shared<'_>, notes: &mut Vec<String>) -> 
     let written = written_range(section)?;
     let subnet = masked(written.end_and_len);
     let (first, last) = bounds(section, &written, subnet, notes)?;
-    let excludes = section
-        .parsed_list("exclude", "an array of prefixes or addresses", |text| parse_prefix(text, ZEROS))?;
+    let excludes =
+        section.parsed_list("exclude", "a prefix or an address", |text| parse_prefix(text, ZEROS))?;
     let told = excludes
         .iter()
         .enumerate()

@@ -331,7 +331,7 @@ impl Terminal<'_> {
         if yes || (self.ask)(question) {
             return Ok(());
         }
-        Err(CliError::Refused(format!("{undone}: it was not confirmed (--yes does not ask)")))
+        Err(CliError::Refused(format!("{undone}: it was not confirmed (--yes skips the question)")))
     }
 
     /// Says something besides.

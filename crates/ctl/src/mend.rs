@@ -208,7 +208,7 @@ impl MendUnderWay {
         mend.first.iter().for_each(|line| terminal.tell(&format!("  first: {line}")));
         let is_agreed = self.yes || (terminal.ask)("Mend it?");
         if !is_agreed {
-            terminal.tell("metes: it was not mended: it was not confirmed (--yes does not ask)");
+            terminal.tell("metes: it was not mended: it was not confirmed (--yes skips the question)");
         }
         is_agreed
     }

@@ -69,6 +69,11 @@ pub(super) enum ReleaseTarget {
 /// stands for no network and no cluster is nothing: a hyphen would look like a flag.
 pub(super) fn release_target(text: &str) -> Result<ReleaseTarget, String> {
     let address = |text: &str| text.parse::<IpAddr>();
+    if text.split_once('/').is_some_and(|(start, _)| address(start).is_ok()) {
+        return Err(format!(
+            "{text} is a prefix, and single addresses are released: metes list {text} -o name | metes release -f -"
+        ));
+    }
     let target = match text.split('/').collect::<Vec<_>>()[..] {
         [one] => address(one).ok().map(ReleaseTarget::Address),
         ["", recorded] => address(recorded).ok().map(|address| ReleaseTarget::InNetwork(None, address)),

@@ -81,7 +81,7 @@ fn is_agreed(group: &KeptGroup, restore: &Restore, yes: bool, terminal: &mut Ter
     }
     let is_agreed = yes || (terminal.ask)("Put it back?");
     if !is_agreed {
-        terminal.tell("metes: it was not put back: it was not confirmed (--yes does not ask)");
+        terminal.tell("metes: it was not put back: it was not confirmed (--yes skips the question)");
     }
     is_agreed
 }

@@ -27,6 +27,9 @@ pub(super) struct UsageArgs {
     /// Only ranges of this network or pool, or those that this address or prefix lies in or meets
     #[arg(value_name = "WHAT")]
     what: Option<String>,
+    /// What WHAT is, if it may be several things
+    #[arg(long = "as", value_enum, value_name = "KIND", requires = "what")]
+    kind: Option<WordKind>,
     #[command(flatten)]
     output: ListOutput,
 }
@@ -37,9 +40,9 @@ pub(super) async fn usage<K: Kv>(
     args: &UsageArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let UsageArgs { what, output } = args;
+    let UsageArgs { what, kind, output } = args;
     let selector = match what {
-        Some(what) => Some(selected(context, what).await?),
+        Some(what) => Some(selected(context, what, *kind).await?),
         None => None,
     };
     let counted = read(context).await.map_err(CliError::store("count the held addresses"))?;
@@ -59,8 +62,12 @@ pub(super) async fn usage<K: Kv>(
 }
 
 /// What of the usage is meant.
-async fn selected<K: Kv>(context: &Context<'_, K>, what: &str) -> Result<Selector, CliError> {
-    let found = selector::find_among(context, what, None, None, &[WordKind::Network, WordKind::Pool]).await;
+async fn selected<K: Kv>(
+    context: &Context<'_, K>,
+    what: &str,
+    kind: Option<WordKind>,
+) -> Result<Selector, CliError> {
+    let found = selector::find_among(context, what, kind, None, &[WordKind::Network, WordKind::Pool]).await;
     let found = found.map_err(CliError::store(format!("look up {what:?}")))?.map_err(CliError::Refused)?;
     match found.selector {
         selector @ (Selector::Network(_)

@@ -177,8 +177,10 @@ fn read_key(key: &str, path: &str, secrets: Trust) -> Result<Vec<u8>, Error> {
 }
 
 fn not_pem(key: &str, path: &str, what: &str) -> Error {
-    Error::invalid_config(format!("{key}: {path} does not hold {what} in PEM"))
-        .with_details("it begins with a line -----BEGIN ...-----; an encrypted key cannot be used")
+    Error::invalid_config(format!("{key}: {path} does not hold {what} in PEM")).with_details(match what {
+        "certificates" => "expected a block CERTIFICATE; a private key belongs in key_file",
+        _ => "expected a block PRIVATE KEY that is not encrypted; a certificate belongs in cert_file",
+    })
 }
 
 fn user(settings: &Settings, secrets: Trust) -> Result<Option<(String, String)>, Error> {

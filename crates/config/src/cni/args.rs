@@ -31,8 +31,9 @@ impl Args {
         let mut unknown = Vec::new();
         let mut ignore_unknown = false;
         for pair in pairs(text) {
-            let (key, value) =
-                pair.map_err(|found| Error::environment(format!("CNI_ARGS: invalid pair {found:?}")))?;
+            let (key, value) = pair.map_err(|found| {
+                Error::environment(format!("CNI_ARGS: invalid pair {found:?}; expected KEY=VALUE;KEY=VALUE"))
+            })?;
             if key == "IgnoreUnknown" {
                 ignore_unknown =
                     textual_bool(value).ok_or_else(|| invalid(key, value, "1, true, 0 or false"))?;

@@ -71,7 +71,7 @@ impl<'a> Section<'a> {
         expected: &str,
         parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        match self.text(key)? {
+        match self.read(key, expected, Json::text)?.filter(|text| !text.is_empty()) {
             None => Ok(None),
             Some(text) => parse(text).map(Some).ok_or_else(|| self.invalid(key, expected)),
         }
@@ -119,7 +119,7 @@ impl<'a> Section<'a> {
         Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
     }
 
-    /// An array of strings that `parse` understands.
+    /// An array of strings that `parse` understands; `expected` is what each of them must be. Empty ones are left out.
     ///
     /// # Errors
     /// Code 7 if it is something else.
@@ -129,9 +129,14 @@ impl<'a> Section<'a> {
         expected: &str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Vec<T>, Error> {
-        let parsed =
-            |text: &str| parse(text).ok_or_else(|| self.invalid_value(key, expected, &Json::from(text)));
-        self.texts(key)?.into_iter().map(parsed).collect()
+        let parsed = |(at, item): (usize, &Json)| match item.text() {
+            Some("") => None,
+            text => Some(
+                text.and_then(&parse)
+                    .ok_or_else(|| self.invalid_value(&format!("{key}[{at}]"), expected, item)),
+            ),
+        };
+        self.list(key)?.iter().enumerate().filter_map(parsed).collect()
     }
 
     /// An object.
@@ -171,9 +176,11 @@ impl<'a> Section<'a> {
 
     /// The error for a value, found at `key`, that is not the expected one.
     pub(crate) fn invalid_value(&self, key: &str, expected: &str, found: &Json) -> Error {
-        let found = match self.shows {
-            Shows::Kinds => found.kind().to_owned(),
-            Shows::Values => shorten(&found.to_string()),
+        let found = match (found, self.shows) {
+            (Json::Null, _) => "nothing".to_owned(),
+            (Json::String(_), Shows::Kinds) => "another string".to_owned(),
+            (_, Shows::Kinds) => found.kind().to_owned(),
+            (_, Shows::Values) => shorten(&found.to_string()),
         };
         Error::invalid_config(format!("`{}` must be {expected}, found {found}", self.at(key)))
     }

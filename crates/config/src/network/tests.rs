@@ -690,7 +690,7 @@ fn picked_addresses_are_an_ordered_list() {
         ),
         (r#""range":"10.0.0.0/24","pick_addresses":["10.0.0.5"],"gateway":"10.0.0.5""#, "no address is left"),
         (r#""ipRanges":[{"range":"10.0.0.0/24"}],"pick_addresses":["10.0.0.5"]"#, "needs `ipam.range`"),
-        (r#""subnet":"10.0.0.0/24","pick_addresses":["10.0.0.5"]"#, "do not go together"),
+        (r#""subnet":"10.0.0.0/24","pick_addresses":["10.0.0.5"]"#, "cannot be combined"),
     ];
     for (keys, word) in table {
         check_refused(&format!("{{{keys}}}"), &[word]);

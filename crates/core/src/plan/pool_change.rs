@@ -126,7 +126,7 @@ pub enum PoolChangeRefused {
         by: PoolName,
     },
     /// A pool is deleted only if all its ranges are closed and empty.
-    #[error("pool {pool} is not deleted: {}", in_use(ranges, *held))]
+    #[error("pool {pool} is not deleted: {}; see `metes list {pool} --as pool`", in_use(ranges, *held))]
     InUse {
         /// The pool.
         pool: PoolName,

@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(text.parse(), Ok(keep), "{text}");
             assert_eq!(keep.to_string().parse(), Ok(keep), "{text}");
         }
-        for text in ["", "0s", "60", "-1s", "1500ms", "366d", "forever", "Forever"] {
+        for text in ["", "0s", "60", "-1s", "1500ms", "366d", "for ever", "Forever"] {
             let error = text.parse::<Keep>().expect_err(text);
             assert!(error.contains(&format!("{text:?}")) && error.contains("forever"), "{error}");
         }

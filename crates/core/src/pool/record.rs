@@ -867,11 +867,15 @@ impl Meta {
     }
 }
 
+fn article(noun: &str) -> &'static str {
+    if noun.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" }
+}
+
 /// A stored value that this program cannot make sense of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Undecodable {
     /// Not the JSON object that belongs here.
-    #[error("not a {kind} record: {reason}")]
+    #[error("not {} {kind} record: {reason}", article(kind))]
     Malformed {
         /// The kind of record.
         kind: &'static str,

@@ -95,7 +95,7 @@ fn is_known(network: &NetworkName, networks: &[NetworkName]) -> Result<(), Strin
     };
     Err(format!(
         "nothing is set aside: no pool and no configuration has network {network}, and no address of it was ever \
-         given{meant} If it is its name all the same, add --force"
+         given{meant} If the name is right, add --force"
     ))
 }
 

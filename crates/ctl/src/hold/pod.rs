@@ -96,7 +96,9 @@ pub(super) fn asked(args: &HoldArgs) -> Result<Vec<OfPod>, CliError> {
     let Some(file) = &args.file else { return Ok(Vec::new()) };
     let (name, asked) = read_lines(file, "nothing is kept", OfPod::of_line)?;
     match asked.is_empty() {
-        true => Err(CliError::Refused(format!("nothing is kept: {name} names no pod"))),
+        true => Err(CliError::Refused(format!(
+            "nothing is kept: {name} names no pod: write lines NAMESPACE/NAME INTERFACE ADDRESS..."
+        ))),
         false => Ok(asked),
     }
 }

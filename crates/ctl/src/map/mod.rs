@@ -148,8 +148,10 @@ fn drawn(
 fn unknown(args: &MapArgs, ranges: &Inventory, networks: &[NetworkName]) -> CliError {
     let (what, kind) =
         (&args.what, args.kind.map_or_else(|| "network, pool or prefix".to_owned(), value_name));
-    let pools = ranges.pools.iter().map(|pool| pool.pool.as_str());
-    let names: Vec<&str> = networks.iter().map(NetworkName::as_str).chain(pools).collect();
+    let pools =
+        ranges.pools.iter().map(|pool| pool.pool.as_str()).filter(|_| args.kind != Some(MapKind::Network));
+    let networks = networks.iter().map(NetworkName::as_str).filter(|_| args.kind != Some(MapKind::Pool));
+    let names: Vec<&str> = networks.chain(pools).collect();
     let similar = nearest(what, &names, SIMILAR_NAME_EDITS);
     let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
     CliError::Refused(format!("there is no {kind} {what:?}{similar}"))
