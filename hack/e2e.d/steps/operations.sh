@@ -166,7 +166,7 @@ step_upgrade() {
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [../copy/hack/e2e.d/cluster]
-images: [{name: metes-install, newTag: next}, {name: quay.io/coreos/etcd, newTag: v3.5}]
+images: [{name: localhost/metes-install, newTag: next}, {name: quay.io/coreos/etcd, newTag: v3.5}]
 YAML
     start_load "${NODES[@]}"
     etcdctl downgrade enable 3.5
