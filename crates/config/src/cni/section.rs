@@ -178,7 +178,7 @@ impl<'a> Section<'a> {
     pub(crate) fn invalid_value(&self, key: &str, expected: &str, found: &Json) -> Error {
         let found = match (found, self.shows) {
             (Json::Null, _) => "nothing".to_owned(),
-            (Json::String(_), Shows::Kinds) => "another string".to_owned(),
+            (Json::String(_), Shows::Kinds) => "a string that is not".to_owned(),
             (_, Shows::Kinds) => found.kind().to_owned(),
             (_, Shows::Values) => shorten(&found.to_string()),
         };
