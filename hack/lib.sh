@@ -29,6 +29,12 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 # need_root WHY
 need_root() { is_root || die "$1 needs root: run this as root"; }
 
+# The version that Cargo.toml says.
+version_of_sources() { sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1; }
+
+# image_of NAME: with the tag that manifests/ gives it.
+image_of() { echo "$1:$(sed -n "\|name: $1\$|,\|newTag|s/ *newTag: //p" manifests/images/kustomization.yaml)"; }
+
 # at_least FOUND WANTED: compares dotted versions.
 at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 

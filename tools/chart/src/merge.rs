@@ -146,19 +146,13 @@ impl Factors {
 
     fn any(&self, factors: &[usize], options: &BTreeSet<Vec<usize>>) -> String {
         let all: Vec<String> = options.iter().map(|one| self.all(factors, one)).collect();
-        match &all[..] {
-            [one] => one.clone(),
-            _ => format!("or ({})", all.join(") (")),
-        }
+        joined_by("or", &all)
     }
 
     fn all(&self, factors: &[usize], options: &[usize]) -> String {
         let all: Vec<String> =
             factors.iter().zip(options).map(|(factor, option)| self.is(*factor, *option)).collect();
-        match &all[..] {
-            [one] => one.clone(),
-            _ => format!("and ({})", all.join(") (")),
-        }
+        joined_by("and", &all)
     }
 
     /// The default of a factor stands for all of its options that make no difference.
@@ -178,6 +172,14 @@ impl Factors {
             }
             _ => format!("eq .Values.{name} {:?}", options[option]),
         }
+    }
+}
+
+/// A single condition needs no word.
+fn joined_by(word: &str, conditions: &[String]) -> String {
+    match conditions {
+        [one] => one.clone(),
+        _ => format!("{word} ({})", conditions.join(") (")),
     }
 }
 

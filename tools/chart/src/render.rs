@@ -66,6 +66,11 @@ impl Renderer {
         Ok(objects)
     }
 
+    /// The objects of these choices, if they have been rendered.
+    pub fn known(&self, choices: Choices) -> Option<&Objects> {
+        self.rendered.get(&choices).map(Rc::as_ref)
+    }
+
     /// All that has been rendered.
     pub fn rendered(&self) -> impl Iterator<Item = (&Choices, &Rc<Objects>)> {
         self.rendered.iter()

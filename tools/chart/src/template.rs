@@ -49,14 +49,11 @@ fn render_pairs(renderer: &mut Renderer) -> Result<(), Error> {
 fn variants(renderer: &mut Renderer, id: &ObjectId) -> Result<Variants, Error> {
     let differing: Vec<(usize, usize)> = Choices::alternatives()
         .filter(|(factor, option)| {
-            renderer.rendered().filter(|(choices, _)| choices.of(*factor) == *option).any(
-                |(choices, objects)| {
-                    let without = choices.with(*factor, 0);
-                    renderer
-                        .rendered()
-                        .any(|(other, its)| *other == without && its.get(id) != objects.get(id))
-                },
-            )
+            let is_chosen = |choices: &Choices| choices.of(*factor) == *option;
+            renderer.rendered().filter(|(choices, _)| is_chosen(choices)).any(|(choices, objects)| {
+                let without = renderer.known(choices.with(*factor, 0));
+                without.is_some_and(|without| without.get(id) != objects.get(id))
+            })
         })
         .collect();
     let mut combinations = vec![Choices::default()];
