@@ -227,9 +227,9 @@ mod tests {
             (broken(&key), "does not fit its key"),
             (
                 "-----BEGIN CERTIFICATE REQUEST-----\nMAA=\n-----END CERTIFICATE REQUEST-----\n".into(),
-                "no PKCS#10",
+                "not PKCS#10",
             ),
-            (String::new(), "no PKCS#10"),
+            (String::new(), "not PKCS#10"),
         ] {
             let refused = wanted(pem.as_bytes(), USER).expect_err(words);
             assert!(refused.contains(words), "{refused}");
