@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use metes_config::Settings;
+use metes_config::settings::LogLevel;
 use metes_core::keys::Keys;
 use metes_core::limits;
 use metes_core::pool::ClusterName;
@@ -44,7 +45,7 @@ impl Place {
     /// The fault of the host file, in words.
     pub(crate) fn find(cli: &Cli) -> Result<Self, String> {
         let settings = setup::own_settings(cli.common.config.as_deref()).map_err(|e| e.to_string())?;
-        setup::start_log(None, settings.log_level.as_deref().or(Some("info")));
+        setup::start_log(None, settings.log_level.unwrap_or(LogLevel::Info));
         settings.notes.iter().for_each(|note| tracing::warn!("{note}"));
         Self::of(settings)
     }

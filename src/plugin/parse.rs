@@ -76,7 +76,7 @@ fn settings(request: &Request, input: &Input) -> Result<Settings, Error> {
     let source = Source::of(host, input.is_nad_etcd_allowed).ok_or_else(missing)?;
     let settings = Settings::for_verb(request.verb, source, &said)?;
     let _ = input.state_folder.set(state_folder(&settings));
-    setup::start_log(settings.log_file.as_deref(), settings.log_level.as_deref());
+    setup::start_log(settings.log_file.as_deref(), settings.log_level.unwrap_or_default());
     // An ADD and a STATUS answer it.
     if let (Verb::Del | Verb::Check | Verb::Gc, Some(unclear)) = (request.verb, &settings.unclear) {
         // In another store or under other names, a DEL would find nothing, say that it is done, and never be repeated.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::etcd::EtcdConfig;
 use super::keys::{self, Findings, Level};
-use super::settings::{Allowed, AllowedNetwork, HostFile, Rule, Settings};
+use super::settings::{Allowed, AllowedNetwork, HostFile, LogLevel, Rule, Settings};
 use crate::cni::address::{Zeros, parse_prefix};
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
@@ -16,6 +16,9 @@ use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName};
 
 /// The largest host file that is read, in bytes.
 pub(crate) const MAX_HOST_FILE_BYTES: usize = limits::INPUT_BYTES as usize;
+
+/// The beginning of errors about a text that has no keys.
+pub(crate) const NOT_JSON: &str = "the host file is not a JSON object";
 
 /// The longest grace of GC: a year, in seconds.
 const GC_GRACE_MAX_S: u64 = 365 * 24 * 3600;
@@ -80,13 +83,22 @@ impl Default for HostFile {
 }
 
 impl HostFile {
+    /// Reads the content of the file at a path, which all errors name.
+    ///
+    /// # Errors
+    /// As [`HostFile::parse`].
+    pub fn parse_at(path: &str, bytes: &[u8]) -> Result<HostFile, Error> {
+        let of_file = |e: Error| Error { msg: format!("host file {path}: {}", e.msg), ..e };
+        let Self(settings) = Self::parse(bytes).map_err(of_file)?;
+        Ok(Self(Settings { unclear: settings.unclear.map(of_file), ..settings }))
+    }
+
     /// Reads the content of the file.
     ///
     /// # Errors
     /// Code 7, naming the key.
     pub fn parse(bytes: &[u8]) -> Result<HostFile, Error> {
-        let not_json =
-            |why: &str| Error::invalid_config(format!("the host file is not a JSON object: {why}"));
+        let not_json = |why: &str| Error::invalid_config(format!("{NOT_JSON}: {why}"));
         if bytes.len() > MAX_HOST_FILE_BYTES {
             return Err(not_json("it is larger than 1 MiB"));
         }
@@ -98,18 +110,22 @@ impl HostFile {
             }
         })?;
         let pairs = json.pairs().ok_or_else(|| not_json(&format!("it is {}", json.kind())))?;
-        Self::read(&Section::new("", pairs, Shows::Kinds)).map_err(of_host_file)
+        Self::read(&Section::new("", pairs, Shows::Kinds))
     }
 
     fn read(file: &Section<'_>) -> Result<HostFile, Error> {
-        let Findings { refused, is_store_unclear, notes, .. } = keys_found(file)?;
+        let Findings { refused, is_store_unclear, mut notes, .. } = keys_found(file)?;
         let refused = refused.map(|why| {
             Error::invalid_config(why)
                 .with_details("correct the key or remove it: metes does not guess what you mean")
         });
         // A value that is missing may stand where it is not read.
         let values = Self::values(file).map_err(|e| refused.clone().unwrap_or(e))?;
-        Ok(Self(Settings { unclear: refused.map(of_host_file), is_store_unclear, notes, ..values }))
+        if values.log_level.is_none() && file.has("log_level") {
+            let expected = LogLevel::EXPECTED;
+            notes.push(format!("`log_level` must be {expected}: {:?} is used", LogLevel::default().name()));
+        }
+        Ok(Self(Settings { unclear: refused, is_store_unclear, notes, ..values }))
     }
 
     fn values(file: &Section<'_>) -> Result<Settings, Error> {
@@ -121,7 +137,7 @@ impl HostFile {
             spool_dir: path(file, "spool_dir")?.unwrap_or(defaults.spool_dir),
             gc_grace_s: gc_grace_s(file)?.unwrap_or(defaults.gc_grace_s),
             log_file: path(file, "log_file")?,
-            log_level: file.text("log_level")?.map(str::to_owned),
+            log_level: file.text("log_level")?.and_then(LogLevel::parse),
             allow_plaintext: file.flag("allow_plaintext")?.unwrap_or(false),
             allowed: read_allowed(file)?,
             pools_only: file.flag("pools_only")?.unwrap_or(false),
@@ -130,10 +146,6 @@ impl HostFile {
             ..defaults
         })
     }
-}
-
-fn of_host_file(error: Error) -> Error {
-    Error { msg: format!("host file: {}", error.msg), ..error }
 }
 
 fn path(file: &Section<'_>, key: &str) -> Result<Option<String>, Error> {

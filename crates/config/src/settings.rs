@@ -20,6 +20,9 @@ const DEFAULT_RESOLV_CONF: &str = "/etc/resolv.conf";
 /// GC's grace by default, in seconds.
 pub(crate) const DEFAULT_GC_GRACE_S: u64 = 300;
 
+/// The most prefixes that a refusal names.
+const SHOWN_PREFIXES: usize = 8;
+
 /// The variable in a runtime's environment that lets networks say where etcd is, on a node without a host file.
 pub const ALLOW_NAD_ETCD: &str = "METES_ALLOW_NAD_ETCD";
 
@@ -78,8 +81,8 @@ pub struct Settings {
     pub gc_grace_s: u64,
     /// The log file.
     pub log_file: Option<String>,
-    /// The log level, as written.
-    pub log_level: Option<String>,
+    /// The log level, if a known one is given.
+    pub log_level: Option<LogLevel>,
     /// True if endpoints on other machines may have no TLS.
     pub allow_plaintext: bool,
     /// Who chooses which addresses networks use.
@@ -97,6 +100,47 @@ pub struct Settings {
     pub notes: Vec<String>,
     /// The origin of the settings.
     pub rule: Rule,
+}
+
+/// The least that is logged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Failures.
+    Error,
+    /// Also things to look at.
+    #[default]
+    Warning,
+    /// Also each step that changes something.
+    Info,
+    /// Also how it was decided.
+    Debug,
+}
+
+impl LogLevel {
+    pub(crate) const EXPECTED: &str = "error, warning, info or debug";
+
+    /// The level of a word, also of whereabouts'. Case does not count.
+    #[must_use]
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        match word.to_ascii_lowercase().as_str() {
+            "error" | "panic" => Some(Self::Error),
+            "warning" | "warn" => Some(Self::Warning),
+            "info" | "verbose" => Some(Self::Info),
+            "debug" => Some(Self::Debug),
+            _ => None,
+        }
+    }
+
+    /// The word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
 }
 
 /// Who chooses which addresses and pools networks use on a node.
@@ -265,7 +309,10 @@ impl Settings {
             let mut listed = allowed.values().filter(|network| network.pools.contains(pool)).peekable();
             if listed.peek().is_none() {
                 return Err(Error::invalid_config(format!("pool {pool} may not be used on this node"))
-                    .with_details("the host file's `allowed` says which pools may be used"));
+                    .with_details(
+                        "the host file's `allowed` gives it to no network: use another pool, or ask an \
+                         administrator to add it to `pools` there",
+                    ));
             }
             if !listed.any(|network| network.is_for(pods)) {
                 return Err(not_for(pods, &format!("pool {pool}")));
@@ -430,13 +477,27 @@ fn check_span(
     if listed.is_some_and(|network| !network.is_for(pods)) {
         return Err(not_for(pods, &format!("network {base}")));
     }
-    let mut prefixes = listed.into_iter().flat_map(|network| &network.prefixes);
-    if prefixes.any(|prefix| prefix.contains(first) && prefix.contains(last)) {
+    let prefixes = listed.map(|network| network.prefixes.as_slice());
+    if prefixes.unwrap_or_default().iter().any(|prefix| prefix.contains(first) && prefix.contains(last)) {
         return Ok(());
     }
     let what = if first == last { first.to_string() } else { format!("{first} to {last}") };
     Err(Error::invalid_config(format!("network {base} may not use {what} on this node"))
-        .with_details("the host file's `allowed` says which prefixes each network may use"))
+        .with_details(remedy_of(&base, prefixes)))
+}
+
+/// The remedy for addresses outside of the prefixes of their network. Networks of others are not named.
+fn remedy_of(network: &NetworkName, prefixes: Option<&[IpNetwork]>) -> String {
+    let (may, add) = match prefixes {
+        None => (format!("does not list network {network}"), "it"),
+        Some([]) => (format!("gives network {network} no prefix"), "one"),
+        Some(prefixes) => {
+            let mut shown: Vec<_> = prefixes.iter().take(SHOWN_PREFIXES).map(IpNetwork::to_string).collect();
+            shown.extend((prefixes.len() > SHOWN_PREFIXES).then(|| "...".to_owned()));
+            (format!("gives network {network} {}", shown.join(", ")), "a prefix")
+        }
+    };
+    format!("the host file's `allowed` {may}: correct `ipam`, or ask an administrator to add {add} there")
 }
 
 /// The error for pods whose namespace is not among those of a network.

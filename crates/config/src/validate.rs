@@ -10,6 +10,7 @@ use ipnetwork::IpNetwork;
 
 use super::allowed::Need;
 use super::command::judge_add;
+use super::host::NOT_JSON;
 use super::keys::{SLIP_EDITS, did_you_mean};
 use super::nad::{AlmostMetes, MetesPlugin, Nad, almost_metes, metes_plugins};
 use super::settings::PodsOf;
@@ -213,6 +214,7 @@ impl Issue {
             _ if text.starts_with("unknown key") => (IssueId::UnknownKey, "correct the key or remove it"),
             _ if text.contains(EXCLUDES_NOTHING) => (IssueId::ExcludeOutside, EXCLUDE_REMEDY),
             _ if text.contains(OF_NO_RANGE) => (IssueId::GatewayOutside, "correct `gateway` or remove it"),
+            _ if text.contains(" must be ") => (IssueId::NoEffect, "correct the value"),
             _ => (IssueId::NoEffect, "remove the key, or leave it for other programs"),
         };
         let key = key_in(text);
@@ -229,10 +231,7 @@ fn without_place<'t>(text: &'t str, error: &serde_json::Error) -> &'t str {
 
 /// The key that a message names first.
 fn key_in(text: &str) -> &str {
-    match text.starts_with("host file") {
-        true => "",
-        false => text.split('`').nth(1).unwrap_or_default(),
-    }
+    text.split('`').nth(1).unwrap_or_default()
 }
 
 fn of_plugin(plugin: &MetesPlugin, key: &str) -> String {
@@ -592,10 +591,9 @@ pub fn judge_host_file(bytes: &[u8]) -> Vec<Issue> {
 fn wrong_in_host_file(bytes: &[u8]) -> Vec<Issue> {
     let not_json = Json::parse(bytes).err();
     let wrong = |e: &Error| {
-        let msg = e.msg.strip_prefix("host file: ").unwrap_or(&e.msg);
-        let msg = not_json.as_ref().map_or(msg, |not_json| without_place(msg, not_json));
+        let msg = not_json.as_ref().map_or(e.msg.as_str(), |not_json| without_place(&e.msg, not_json));
         let remedy = if e.details.is_empty() { "correct it" } else { &e.details };
-        let key = if msg.starts_with("the host file") { "" } else { key_in(msg) };
+        let key = if msg.starts_with(NOT_JSON) { "" } else { key_in(msg) };
         Issue::new(IssueId::HostFile, key, msg, remedy)
     };
     match HostFile::parse(bytes).and_then(Settings::from_host) {

@@ -17,6 +17,7 @@ use super::validate::validate;
 use super::version::version;
 use super::{Cli, Terminal, about, ask, check, command, complete, run};
 use metes_config::cni::{Error, Version};
+use metes_config::settings::LogLevel;
 use metes_core::keys::Keys;
 use metes_core::limits;
 use metes_node::files::Trust;
@@ -70,7 +71,7 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
         settings.use_endpoints(&cli.endpoints)?;
         Ok(settings)
     };
-    setup::start_log(None, None);
+    setup::start_log(None, LogLevel::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::io(format!("this process cannot wait for the network: {e}")))?;
     let done = match cli.verb {

@@ -19,7 +19,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::files::{self, Trust};
 use metes_config::cni::{Code, Error};
 use metes_config::etcd::{ClientFiles, Login, Password, StoreKeys, TlsFiles};
-use metes_config::settings::ALLOW_NAD_ETCD;
+use metes_config::settings::{ALLOW_NAD_ETCD, LogLevel};
 use metes_config::{HostFile, Settings};
 use metes_core::limits;
 use metes_engine::obstacle::Obstacle;
@@ -82,8 +82,7 @@ fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {
         Error::invalid_config(format!("the host file {path}, {how}, cannot be used: {}", plain(&e)))
             .with_details(remedy(&e, needed))
     })?;
-    HostFile::parse(&bytes)
-        .map_err(|e| Error { msg: format!("host file {}: {}", path.display(), e.msg), ..e })
+    HostFile::parse_at(&path.to_string_lossy(), &bytes)
 }
 
 /// Reads the certificates, keys and passwords that the settings name. `secrets` says who may read keys and passwords,
@@ -237,12 +236,11 @@ fn plain(e: &std::io::Error) -> String {
     }
 }
 
-/// Starts the log: to a file if one is named, else to stderr, from `level` up.
+/// Starts the log: to a file if one is named, else to stderr.
 ///
 /// A log that cannot be opened is no reason to leave a pod without an address: then the log goes to stderr and says
 /// why.
-pub fn start_log(file: Option<&str>, level: Option<&str>) {
-    let (level, known) = log_level(level);
+pub fn start_log(file: Option<&str>, level: LogLevel) {
     let opened = file.map(|path| files::open_log(Path::new(path)));
     let (writer, refused) = match opened {
         Some(Ok(file)) => (BoxMakeWriter::new(Mutex::new(file)), None),
@@ -251,7 +249,7 @@ pub fn start_log(file: Option<&str>, level: Option<&str>) {
     };
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_target(false).with_writer(writer);
     // What the libraries log is of no use to an operator.
-    let ours = Targets::new().with_target("metes", level);
+    let ours = Targets::new().with_target("metes", filter(level));
     let started = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
     if started.is_err() {
         return;
@@ -259,19 +257,14 @@ pub fn start_log(file: Option<&str>, level: Option<&str>) {
     if let Some(e) = refused {
         tracing::error!(log_file = file, error = %e, "the log file cannot be opened; logging to stderr");
     }
-    if !known {
-        tracing::warn!("log_level is none of error, warning, info, verbose, debug, panic: using warning");
-    }
 }
 
-/// The level that a word stands for, and whether the word is known.
-fn log_level(word: Option<&str>) -> (LevelFilter, bool) {
-    match word.unwrap_or("warning").to_ascii_lowercase().as_str() {
-        "debug" => (LevelFilter::DEBUG, true),
-        "info" | "verbose" => (LevelFilter::INFO, true),
-        "warning" | "warn" => (LevelFilter::WARN, true),
-        "error" | "panic" => (LevelFilter::ERROR, true),
-        _ => (LevelFilter::WARN, false),
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warning => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
     }
 }
 

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Body, Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use metes_config::settings::LogLevel;
 use metes_config::{HostFile, Source};
 use metes_node::setup;
 use tokio::net::TcpStream;
@@ -39,7 +40,7 @@ struct Webhook {
 /// # Errors
 /// Why it cannot begin, in words.
 pub async fn run(cli: &Cli, args: &WebhookArgs) -> Result<(), String> {
-    setup::start_log(None, Some("info"));
+    setup::start_log(None, LogLevel::Info);
     let files = IdentityFiles { cert: args.cert_file.clone(), key: args.key_file.clone() };
     let identity = ServerIdentity::read(files)?;
     let webhook = Arc::new(Webhook { identity, host_file: cli.common.config.clone() });
