@@ -104,17 +104,17 @@ impl ToCni for Refused {
                 "give each machine a node_name of its own in its host file; if this machine was installed anew, \
                  free what it held before: metes release --container",
             ),
-            Refused::Unfit(held) => Error::new(
+            Refused::Unfit(held, wanted) => Error::new(
                 Code::InvalidConfig,
                 format!(
-                    "this container's interface holds {} and the configuration asks for something else",
+                    "this container's interface holds {}, and the configuration asks for {wanted}",
                     list(&held)
                 ),
             )
             .with_details("DEL first, or repeat the ADD with the configuration that it was made with"),
             Refused::Pool(why) => pool(why),
             Refused::Seated(seated) => in_use(*seated),
-            Refused::HoldUnfit(unfit) => hold_unfit(&unfit.0, &unfit.1),
+            Refused::HoldUnfit(unfit) => hold_unfit(&unfit.0, &unfit.1, &unfit.2),
             Refused::Address(address, network, why) => Error::new(
                 Code::AddressNotAvailable,
                 format!("the requested address {address} in network {network} {}", because(why)),
@@ -152,8 +152,8 @@ impl ToCni for Refused {
 }
 
 /// The hold of the pod's name has addresses that the configuration does not give.
-fn hold_unfit(hold: &Owner, held: &[Held]) -> Error {
-    let text = format!("{hold} has {}, and the configuration asks for something else", list(held));
+fn hold_unfit(hold: &Owner, held: &[Held], wanted: &str) -> Error {
+    let text = format!("{hold} has {}, and the configuration asks for {wanted}", list(held));
     Error::new(Code::InvalidConfig, text).with_details(format!(
         "its addresses stay until the hold ends: metes hold --remove {} ends it, and the next pod of that name gets \
          new ones",
@@ -202,12 +202,14 @@ fn pool(why: PoolRefused) -> Error {
             format!("`ipam.sticky` asks for addresses that outlive the pod, and pool {name} has no `keep`"),
         )
         .with_details("`keep` of a pool says for how long they stay unused; its operator decides that"),
-        PoolRefused::Closed { .. } => Error::new(Code::NoFreeAddress, "no range of the pool is open"),
-        PoolRefused::Outside(address) => Error::new(
+        PoolRefused::Closed { .. } => {
+            Error::new(Code::NoFreeAddress, "no range of the pool is open").with_details(OPEN_RANGE)
+        }
+        PoolRefused::Outside(address, pools) => Error::new(
             Code::AddressNotAvailable,
-            format!("the requested address {address} is in no range of the pool"),
+            format!("the requested address {address} is in no range of pool {pools}"),
         )
-        .with_details("ask for another address, or for none; `metes pool show` prints the ranges"),
+        .with_details("ask for an address of these, or for none"),
         PoolRefused::NotOpen(address, name, state) => Error::new(
             Code::AddressNotAvailable,
             format!("the requested address {address} is in a range of pool {name} that is {state}"),
@@ -237,7 +239,10 @@ pub fn all_cool(count: usize, left: Option<Duration>, full: Error) -> Error {
         1 => "1 address is".to_owned(),
         count => format!("{count} addresses are"),
     };
-    let first = left.map(|left| format!(", and the first one ends in {} s", left.as_secs() + 1));
+    let first = left.map(|left| {
+        let left = Duration::from_secs(left.as_secs() + 1);
+        format!(", and the first one ends in {}", humantime::format_duration(left))
+    });
     Error::new(Code::TryAgain, format!("{}: {counted} cooling{}", full.msg, first.unwrap_or_default())).with_details(
         "freed addresses rest for the `cooldown` of their range or pool; `cooldown_when_full` may be \"reuse\"",
     )
@@ -257,18 +262,24 @@ pub fn pool_full(pool: &PoolDefinition, taken: &str) -> Error {
         0 => "no range of it is open".to_owned(),
         _ => format!("size {open}, {taken} {open}"),
     };
-    let beside = match (draining, closed) {
-        (0, 0) => String::new(),
-        _ => format!("; {draining} more are in draining ranges, and {closed} in closed ones"),
+    let beside = [(draining, "draining"), (closed, "closed")].map(|(size, state)| match size {
+        0 => String::new(),
+        1 => format!("; its {state} ranges have 1 address"),
+        _ => format!("; its {state} ranges have {size} addresses"),
+    });
+    let remedy = match open {
+        0 => OPEN_RANGE,
+        _ => "`metes pool show` prints the ranges, `metes list` who holds what; another range makes room",
     };
     Error::new(
         Code::NoFreeAddress,
-        format!("no free address in pool {name} of network {network}: {what}{beside}"),
+        format!("no free address in pool {name} of network {network}: {what}{}", beside.concat()),
     )
-    .with_details(
-        "`metes pool show` prints the ranges, `metes list` who holds what; another range makes room",
-    )
+    .with_details(remedy)
 }
+
+/// The remedy for a pool without an open range.
+const OPEN_RANGE: &str = "`metes pool open` opens a range again, `metes pool apply` adds another one";
 
 fn out_of_service(why: OutOfService) -> Error {
     match why {

@@ -398,7 +398,7 @@ fn what_is_not_given_is_told_with_its_reason() {
             (add(&only, "c", &fixed), 7, "pools alone"),
             (add(&some, "c", &from("storage")), 7, "pool storage may not be used on this node"),
             (asking("10.57.0.7"), 101, "in a range of pool storage that is closed"),
-            (asking("10.1.0.7"), 101, "in no range of the pool"),
+            (asking("10.1.0.7"), 101, "in no range of pool storage (10.56.0.0/29"),
             (asking("10.56.0.5"), 101, "10.56.0.5"),
             (add(&node, "c", &network(json!({"pool": "storage", "range": "10.0.0.0/24"}))), 7, "pool"),
         ]

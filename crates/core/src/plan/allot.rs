@@ -309,7 +309,7 @@ impl Deciding<'_> {
             return Err(Halt::Refuse(Refused::OtherMachine(Box::new(other))));
         }
         if !self.asked.fits(&record.addresses) {
-            return Err(Halt::Refuse(Refused::Unfit(record.addresses)));
+            return Err(Halt::Refuse(Refused::Unfit(record.addresses, self.asked.ask.wanted.to_string())));
         }
         let mut builder = self.commit_builder();
         for key in self.reservations_of(&self.asked.ask.owner, &record)? {

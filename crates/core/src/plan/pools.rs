@@ -12,6 +12,7 @@ use super::source::{Full, Source, SourceSet};
 use crate::keys::{Bytes, Keys};
 use crate::pool::auto::{AutoPool, chosen};
 use crate::pool::dns::PoolDns;
+use crate::pool::wanted::some_of;
 use crate::pool::{
     Addr, Facts, FromPool, Held, NetworkName, Order, POOLS_MAX, PoolDefinition, PoolElement, PoolName,
     PoolRoute, PoolsWanted, RangeState, place,
@@ -65,8 +66,8 @@ pub enum PoolRefused {
         /// Its position.
         element: usize,
     },
-    /// An address is asked for that lies in no range of the pools.
-    Outside(Addr),
+    /// An address is asked for that lies in no range of the pools, which these words name.
+    Outside(Addr, String),
     /// An address is asked for that lies in a range which gives none.
     NotOpen(Addr, PoolName, RangeState),
     /// The record of a pool does not decode.
@@ -83,7 +84,7 @@ impl PoolRefused {
             | Self::TooMany(_)
             | Self::NotAllowed { .. }
             | Self::Bad(_) => true,
-            Self::NotSticky(_) | Self::Closed { .. } | Self::Outside(_) | Self::NotOpen(..) => false,
+            Self::NotSticky(_) | Self::Closed { .. } | Self::Outside(..) | Self::NotOpen(..) => false,
         }
     }
 }
@@ -194,7 +195,7 @@ impl ReadPools {
         let element = match why {
             PoolRefused::Closed { element } => Some(*element),
             PoolRefused::NotAllowed { element, .. } => Some(*element).filter(has_next),
-            PoolRefused::Outside(_) | PoolRefused::NotOpen(..) => {
+            PoolRefused::Outside(..) | PoolRefused::NotOpen(..) => {
                 (0..self.wanted.elements.len()).find(has_next)
             }
             PoolRefused::Missing(_)
@@ -387,7 +388,12 @@ impl ReadPools {
                 return PoolRefused::NotOpen(address, name.clone(), state);
             }
         }
-        PoolRefused::Outside(address)
+        let pools = self.used().filter_map(|name| self.definition(name));
+        let words = pools.map(|pool| {
+            let ranges: Vec<_> = pool.ranges.iter().map(|range| range.range.to_string()).collect();
+            format!("{} ({})", pool.pool, some_of(&ranges))
+        });
+        PoolRefused::Outside(address, some_of(&words.collect::<Vec<_>>()))
     }
 }
 

@@ -19,14 +19,14 @@ pub enum Refused {
     Outlived(Owner),
     /// Another machine holds addresses under the names of this owner.
     OtherMachine(Box<OtherMachine>),
-    /// The owner holds addresses that the configuration does not describe.
-    Unfit(Vec<Held>),
+    /// The owner holds addresses that are not those of the configuration, which the words name.
+    Unfit(Vec<Held>, String),
     /// Its pools give no address.
     Pool(PoolRefused),
     /// A container uses the hold of its pod's name.
     Seated(Box<Seated>),
-    /// The hold of its pod's name has addresses that the configuration does not give.
-    HoldUnfit(Box<(Owner, Vec<Held>)>),
+    /// The hold of its pod's name has addresses that are not those of the configuration, which the words name.
+    HoldUnfit(Box<(Owner, Vec<Held>, String)>),
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
     /// A requested address is held.

@@ -134,7 +134,7 @@ impl Vacant {
             Ok(pools) => pools,
             Err(Some(why)) => return Err(Halt::Refuse(Refused::Pool(why))),
             Err(None) => {
-                let unfit = Box::new((hold.clone(), record.addresses));
+                let unfit = Box::new((hold.clone(), record.addresses, asked.ask.wanted.to_string()));
                 return Err(Halt::Refuse(Refused::HoldUnfit(unfit)));
             }
         };

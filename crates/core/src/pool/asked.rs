@@ -42,7 +42,8 @@ impl AskedRanges {
     }
 
     /// The record as it is stored; none if it has no range, or too many to be kept.
-    pub(crate) fn encode_to_keep(&self) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn encode_to_keep(&self) -> Option<Vec<u8>> {
         if !(1..=ASKED_RANGES_MAX).contains(&self.ranges().count()) {
             return None;
         }

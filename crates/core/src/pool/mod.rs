@@ -19,7 +19,7 @@ pub mod record;
 mod scan;
 pub mod selector;
 pub mod view;
-mod wanted;
+pub(crate) mod wanted;
 pub mod wish;
 
 pub use address::{Addr, Page, Summary};

@@ -12,7 +12,7 @@ pub type NodeLabels = BTreeMap<String, String>;
 
 /// Patterns for each fact. Every fact that has patterns must match one of them. So an empty selector means everybody.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object, such as {namespaces: [team-a]}")]
 pub struct Selector {
     /// Clusters, by the name in their host files.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! The addresses that one interface is to have.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,7 @@ use super::address::Addr;
 use super::choose::Order;
 use super::cooldown::Cooldown;
 use super::names::PoolName;
-use super::range::RangeSet;
+use super::range::{Range, RangeSet};
 use super::record::Held;
 use super::selector::NodeLabels;
 
@@ -28,6 +29,44 @@ impl Wanted {
     pub fn lowest_of(sets: Vec<RangeSet>) -> Self {
         Self::Ranges(RangesWanted::lowest_of(sets))
     }
+}
+
+/// In words, as in "asks for ...".
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let elements: Vec<String> = match self {
+            Self::Ranges(RangesWanted { sets, requests, statics, .. }) => {
+                let of_set = |(set, request): (&RangeSet, &Option<Addr>)| match request {
+                    Some(address) => address.to_string(),
+                    None => {
+                        let ranges: Vec<_> = set.ranges().iter().map(Range::to_string).collect();
+                        format!("an address of {}", some_of(&ranges))
+                    }
+                };
+                let of_statics = statics.iter().map(|held| held.address.to_string());
+                sets.iter().zip(requests).map(of_set).chain(of_statics).collect()
+            }
+            Self::Pools(PoolsWanted { elements, requests, .. }) => {
+                let of_pools = elements.iter().map(|element| match element.names.as_slice() {
+                    [] => "an address of the pool that `auto` chooses".to_owned(),
+                    [name] => format!("an address of pool {name}"),
+                    names => format!("an address of one of the pools {}", some_of(names)),
+                });
+                of_pools.chain(requests.iter().map(IpAddr::to_string)).collect()
+            }
+        };
+        f.write_str(&some_of(&elements))
+    }
+}
+
+/// The most things of a kind that a sentence names.
+const NAMED_MAX: usize = 8;
+
+/// The first of some things, in words.
+pub(crate) fn some_of(all: &[impl ToString]) -> String {
+    let mut named: Vec<String> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
+    named.extend((all.len() > NAMED_MAX).then(|| format!("{} more", all.len() - NAMED_MAX)));
+    named.join(", ")
 }
 
 impl From<RangesWanted> for Wanted {

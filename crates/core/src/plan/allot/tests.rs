@@ -427,13 +427,13 @@ fn an_owner_that_holds_something_else_is_told_so() {
     world.hold(&ask("a", 1, ""));
     let mut moved = ask("a", 2, "");
     moved.ranges().sets = vec![set("10.9.0.0/29", "10.9.0.1", "10.9.0.6")];
-    assert!(matches!(world.refusal(&moved), Refused::Unfit(_)));
+    assert!(matches!(world.refusal(&moved), Refused::Unfit(..)));
     let mut narrowed = ask("a", 3, "");
     narrowed.ranges().sets = vec![set("10.0.0.0/29", "10.0.0.4", "10.0.0.5")];
     assert_eq!(world.hold(&narrowed), ["10.0.0.1"]);
     let wanting = |ns, address| with(ask("a", ns, ""), |wanted| wanted.requests = vec![Some(addr(address))]);
     assert_eq!(world.hold(&wanting(4, "10.0.0.1")), ["10.0.0.1"]);
-    assert!(matches!(world.refusal(&wanting(5, "10.0.0.2")), Refused::Unfit(_)));
+    assert!(matches!(world.refusal(&wanting(5, "10.0.0.2")), Refused::Unfit(..)));
 }
 
 #[test]
