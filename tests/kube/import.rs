@@ -251,6 +251,12 @@ fn every_form_of_pool_is_taken_over_and_the_pods_live_on_under_metes() {
 
     let report = switch.finish();
     assert_eq!((&report["present"], &report["taken_over"]), (&json!(6), &json!([])), "{report}");
+    // People see the ranges at once, and an ADD that asks for them is no other configuration.
+    let usage = switch.node.cli(["usage", "-o", "json"]).ok();
+    let sizes = usage.as_array().expect("a list").iter().map(|range| range["size"].clone());
+    assert!(sizes.clone().count() == 7 && sizes.clone().all(|size| !size.is_null()), "{usage}");
+    let asked = || switch.cluster.store().keys("v1/asked/");
+    let left = asked();
     for (config, ifname, ips) in &changed {
         let added = switch.run("ADD", config, &pod, "c1", ifname).run();
         assert_eq!(added.addresses(), *ips, "{added}");
@@ -258,6 +264,7 @@ fn every_form_of_pool_is_taken_over_and_the_pods_live_on_under_metes() {
         with_result["prevResult"] = added.ok();
         switch.run("CHECK", &with_result, &pod, "c1", ifname).run().silent();
     }
+    assert_eq!(asked(), left);
     switch.assert_held(&all);
     for (config, ifname, _) in &changed {
         switch.run("DEL", config, &pod, "c1", ifname).run().silent();

@@ -9,9 +9,10 @@
 //!
 //! - `objects` reads from Kubernetes; `facts` keeps the needed parts.
 //! - `nads`, `pools` and [`gather`] work out the assignments (`gathered`); pure.
-//! - `take` assigns the addresses of each interface.
+//! - `take` assigns the addresses of each interface, and `asked` leaves the ranges for people.
 //! - `pause` keeps ADD waiting, and remembers for how long the definitions have not changed.
 
+mod asked;
 mod error;
 pub mod facts;
 pub mod gather;
@@ -237,7 +238,11 @@ impl<K: Kv> Import<'_, K> {
         self.make_room(&imported, &gathered).await?;
         let Gathered { groups, stale, kept, refused, .. } = gathered;
         (self.report.stale, self.report.kept, self.report.refused) = (stale, kept, refused);
-        self.take_all(groups).await
+        self.take_all(groups).await?;
+        if !self.context.dry_run {
+            self.context.leave_asked(nads).await?;
+        }
+        Ok(())
     }
 
     /// Reads what earlier imports have written, and all that this cluster's pods hold.
