@@ -110,7 +110,7 @@ pub struct Node {
 
 /// Why the Kubernetes API gave no answer that can be relied on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the Kubernetes API failed to {asked}: {why}")]
+#[error("Kubernetes: cannot {asked}: {why}")]
 pub struct ApiError {
     /// The request, for example "list pods".
     pub asked: String,

@@ -56,7 +56,7 @@ impl Kubernetes {
         config.proxy_url = None;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).map_err(|e| ApiError {
-            asked: "be reached".to_owned(),
+            asked: "reach the API".to_owned(),
             why: format!("{server}: {}", causes(&e)),
         })?;
         Ok(Self { client, server, page_size })
@@ -69,7 +69,11 @@ impl Kubernetes {
                 format!("{} {}", status.code, status.message)
             }
             kube::Error::Api(status) => format!("{} {}: {}", status.code, status.reason, status.message),
-            other => format!("{}: {}", self.server, causes(other)),
+            other => format!(
+                "{}: {}; check that the API server runs, and that the kubeconfig names it",
+                self.server,
+                causes(other)
+            ),
         };
         ApiError { asked: asked.to_owned(), why }
     }
@@ -276,7 +280,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
             KubeconfigError::Parse(_) => "it is not a kubeconfig in YAML or JSON".to_owned(),
             e => causes(e),
         };
-        ApiError { asked: "be found".to_owned(), why: format!("{which} cannot be used: {why}") }
+        ApiError { asked: "find the API".to_owned(), why: format!("{which} cannot be used: {why}") }
     };
     let given = match kubeconfig {
         Some(path) => Some(Kubeconfig::read_from(path).map_err(unusable)?),
@@ -287,7 +291,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
             Config::from_custom_kubeconfig(given, &KubeConfigOptions::default()).await.map_err(unusable)
         }
         None => Config::incluster().map_err(|e| ApiError {
-            asked: "be found".to_owned(),
+            asked: "find the API".to_owned(),
             why: format!(
                 "give --kubeconfig FILE or set KUBECONFIG: this is not a pod of a cluster either ({})",
                 causes(&e)

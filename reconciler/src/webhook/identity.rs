@@ -69,20 +69,26 @@ impl ServerIdentity {
 
 impl IdentityFiles {
     fn read(&self) -> Result<[Vec<u8>; 2], String> {
-        let read = |path: &PathBuf, trust| {
+        let read = |flag: &str, path: &PathBuf, trust| {
             let read = read_trusted(path, limits::INPUT_BYTES, trust);
-            read.map_err(|e| format!("{} cannot be used: {e}", path.display()))
+            read.map_err(|e| format!("{flag} {} cannot be used: {e}", path.display()))
         };
-        Ok([read(&self.cert, Trust::OwnerWrites)?, read(&self.key, Trust::GroupReads)?])
+        Ok([
+            read("--cert-file", &self.cert, Trust::OwnerWrites)?,
+            read("--key-file", &self.key, Trust::GroupReads)?,
+        ])
     }
 }
 
 fn config([cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>, String> {
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert).collect();
-    let chain = chain.map_err(|_| "the certificate is not PEM".to_owned())?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "the key is not PEM".to_owned())?;
+    let chain = chain.map_err(|_| "--cert-file has no certificate in PEM".to_owned())?;
+    let key =
+        PrivateKeyDer::from_pem_slice(key).map_err(|_| "--key-file has no private key in PEM".to_owned())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = builder.and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
-    config.map(Arc::new).map_err(|e| format!("the certificate and the key do not serve: {e}"))
+    config
+        .map(Arc::new)
+        .map_err(|e| format!("the certificate of --cert-file and the key of --key-file do not serve: {e}"))
 }
