@@ -615,6 +615,7 @@ fn whatever_is_named_is_shown() {
         ("10.9.0.0/16", &["10.9.0.0/16 is not held"]),
         ("ns/nosuch", &["ns/nosuch is not held"]),
         ("storage/10.0.0.2", &["storage/10.0.0.2 is not held"]),
+        ("/10.0.0.1", &["10.0.0.1 is not recorded as a static address", "metes show 10.0.0.1"]),
     ] {
         let outcome = a.cli(["show", what]);
         assert!(outcome.status.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
@@ -1574,6 +1575,25 @@ fn without_a_host_file_an_etcd_that_cannot_be_reached_is_to_be_named() {
         .run();
     let words = "looked at --config, METES_CONF and /etc/cni/net.d/metes.d/metes.conf): give --config FILE";
     assert!(outcome.status.code() == Some(1) && outcome.stderr.contains(words), "{outcome}");
+}
+
+/// Who looks at another prefix than the nodes sees nothing, and must not take that for an answer.
+#[test]
+fn where_nothing_was_ever_stored_the_prefix_is_named() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let words = format!("nothing is stored below {}: ", cluster.prefix());
+    let commands = ["list", "usage"];
+    let told = |command: &str| {
+        let outcome = node.cli([command]);
+        assert!(outcome.succeeded(), "{outcome}");
+        outcome.stderr.contains(&words)
+    };
+    assert!(commands.iter().all(|command| told(command)));
+    node.add("c").config(&range()).run().address();
+    node.del("c").config(&range()).run().silent();
+    assert!(!commands.iter().any(|command| told(command)));
+    cluster.assert_clean();
 }
 
 #[test]

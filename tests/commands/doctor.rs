@@ -324,6 +324,20 @@ fn a_store_that_hands_out_nothing_is_named_with_the_way_out() {
     cluster.assert_clean();
 }
 
+/// No reconciler of the new cluster frees what a lost DEL leaves under the old name.
+#[test]
+fn a_cluster_that_was_renamed_is_bad() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    node.add("c").config(&range()).run().address();
+    node.change_host_file(json!({"cluster": "another"}));
+    Told::by(&node).assert("mark", "bad", &["as a node of cluster test", "write the name of cluster test"]);
+    node.change_host_file(json!({"cluster": "test"}));
+    Told::by(&node).assert("mark", "ok", &[]);
+    node.del("c").config(&range()).run().silent();
+    cluster.assert_clean();
+}
+
 #[test]
 fn another_machine_under_this_nodes_name_is_named() {
     let cluster = Cluster::new();
@@ -374,10 +388,13 @@ fn files_that_cannot_be_used_are_named_and_the_rest_is_looked_at() {
     failures.push(expect("a host file for all", "host-file", "bad", &["0666", "belong to root"], false));
     node.write_host_file(&good);
     node.change_host_file(json!({"allowd": {}}));
-    failures.push(expect("a slip", "host-file", "bad", &["allowd", "allowed"], true));
+    let path = node.host_file().display().to_string();
+    failures.push(expect("a slip", "host-file", "bad", &[&path, "allowd", "allowed"], true));
     node.write_host_file(&good);
-    node.change_host_file(json!({"colour": "red"}));
+    node.change_host_file(json!({"colour": "red", "log_level": "loud"}));
     failures.push(expect("an unknown key", "host-file", "warn", &["colour"], true));
+    let expected = ["`log_level` must be error, warning, info or debug"];
+    failures.push(expect("no level", "host-file", "warn", &expected, true));
     node.write_host_file(&good);
     node.change_host_file(json!({"etcd": {"endpoints": ["https://127.0.0.1:1", "http://192.0.2.1:2379"]}}));
     let refused = ["plain http", "allow_plaintext"];

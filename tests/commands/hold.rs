@@ -272,9 +272,14 @@ fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
         exits(&aside(&["10.57.0.101", "--network", "storag"]), 1, &["storag", "did you mean \"storage\"?"]),
         exits(&aside(&["10.57.0.101", "--network", "quite-another"]), 1, &["knows blue, storage, wide"]),
         exits(&aside(&["10.57.0.200", "--network", "wide"]), 0, &["of network wide"]),
+        exits(
+            &aside(&["10.57.0.7", "--network", "wide"]),
+            0,
+            &["10.57.0.7 is in no known range of network wide", "10.57.0.7 of network wide is set aside"],
+        ),
         exits(&aside(&["10.57.0.100", "--network", "new", "--force"]), 0, &["of network new"]),
     ]);
-    assert_eq!(["storage", "wide", "blue", "new"].map(held), [1, 1, 2, 1]);
+    assert_eq!(["storage", "wide", "blue", "new"].map(held), [1, 2, 2, 1]);
     assert_eq!(["storag", "quite-another", "default"].map(held), [0, 0, 0]);
     let removed =
         |address: &str, code, words: &[&str]| exits(&node.cli(["hold", "--remove", address]), code, words);
@@ -283,6 +288,7 @@ fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
         exits(&node.cli(["hold", "--remove", "10.57.0.100", "--network", "new"]), 0, &["of network new"]),
         removed("10.57.0.100", 0, &["10.57.0.100 of network storage is not set aside any more"]),
         removed("10.57.0.200", 0, &["10.57.0.200 of network wide is not set aside any more"]),
+        removed("10.57.0.7", 0, &["10.57.0.7 of network wide is not set aside any more"]),
         removed("10.0.0.7", 0, &["of network blue"]),
         removed("10.0.0.7", 1, &["10.0.0.7 is not set aside; metes holds lists what is"]),
     ]);

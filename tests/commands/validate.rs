@@ -431,7 +431,7 @@ fn files_of_each_kind_are_told_apart() {
     let unreachable = cluster.node_with("b", json!({"etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
     let good = json!({"cniVersion": "1.0.0", "name": "n", "capabilities": {"ips": true}, "type": "macvlan",
         "ipam": {"type": "metes", "range": "10.0.0.0/24"}});
-    let rows: [(&str, String, i32, &[&str]); 20] = [
+    let rows: [(&str, String, i32, &[&str]); 21] = [
         ("a network", good.to_string(), 0, &["1 network,", "0 errors, 0 warnings, 0 notes"]),
         (
             "a list",
@@ -521,7 +521,8 @@ fn files_of_each_kind_are_told_apart() {
             1,
             &["error refused", "incompatible CNI versions"],
         ),
-        ("nothing of metes", "kind: Pod\n".to_owned(), 2, &["there is nothing to validate"]),
+        ("nothing of metes", "kind: Pod\n".to_owned(), 2, &["there is nothing to validate in stdin: expected"]),
+        ("nothing", "\n".to_owned(), 2, &["there is nothing to validate in stdin: it is empty"]),
         (
             "neither YAML nor JSON",
             "a: [".to_owned(),
@@ -776,7 +777,7 @@ fn allowed_is_printed_for_sound_definitions_alone_and_a_person_is_told_the_rest(
         (format!("{good}\n---\n{bad}"), 1, "did you mean `range`"),
         (format!("{good}\n---\n{etcd}"), 1, "`ipam.etcd` is not allowed"),
         (format!("{good}\n---\n: :"), 2, "cannot read stdin"),
-        ("{}".to_owned(), 2, "nothing to validate"),
+        ("{}".to_owned(), 2, "nothing to validate in stdin: expected"),
         (r#"{"pool":"lab","ranges":[{"range":"10.60.0.0/24"}]}"#.to_owned(), 2, "no definition"),
     ] {
         let outcome = print_allowed(&text);

@@ -185,6 +185,14 @@ async fn hold_all<K: Kv>(
 ) -> Result<bool, CliError> {
     let session = context.session;
     let placed = network::of_new(context, args, &args.addresses()).await?;
+    if let Some(network) = args.network.as_ref().filter(|_| !args.force) {
+        let outside = network::outside(context, network, &args.addresses()).await;
+        for address in outside.map_err(CliError::store("look up the ranges"))? {
+            terminal.tell(&format!(
+                "metes: {address} is in no known range of network {network}: no container would get it anyway"
+            ));
+        }
+    }
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));
     let policy = Policy::hold(seconds.map(Duration::from_secs), session.until);
@@ -389,7 +397,7 @@ async fn read_holds<K: Kv>(
         let record = match records.record::<OwnerRecord>(&keys.owner(&Owner::of_hold(&network, address))) {
             Ok(record) => record,
             Err(bad) => {
-                terminal.tell(&format!("metes: cannot decode {bad}"));
+                terminal.tell_damaged(&bad);
                 continue;
             }
         };

@@ -334,6 +334,11 @@ impl Terminal<'_> {
         Err(CliError::Refused(format!("{undone}: it was not confirmed (--yes skips the question)")))
     }
 
+    /// Names a record that does not decode: something is held by it all the same.
+    fn tell_damaged(&mut self, record: &dyn std::fmt::Display) {
+        self.tell(&format!("metes: cannot decode {record}; metes check says what to do about it"));
+    }
+
     /// Says something besides.
     fn tell(&mut self, text: &str) {
         // Where stderr is closed nobody listens.

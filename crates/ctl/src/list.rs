@@ -72,6 +72,8 @@ pub(super) async fn list<K: Kv + Follow>(
         } else if !filter.is_empty() {
             names.look(context, filter, &inventory).await.map_err(failed())?;
             names.hints().iter().for_each(|hint| terminal.tell(hint));
+        } else {
+            context.tell_if_unused(terminal).await?;
         }
     }
     terminal.list(&COLUMNS, rows, &args.output)?;
@@ -238,7 +240,7 @@ pub(super) fn tell_unreadable(
 ) {
     for unreadable in &inventory.unreadable {
         if wanted.is_none() || unreadable.network.is_none() || unreadable.network.as_ref() == wanted {
-            terminal.tell(&format!("metes: cannot decode {}", unreadable.what));
+            terminal.tell_damaged(&unreadable.what);
         }
     }
 }

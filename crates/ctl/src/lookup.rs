@@ -9,9 +9,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::Context;
 use super::filter::{Filter, Place};
 use super::inventory::Inventory;
+use super::{CliError, Context, Terminal};
 use metes_core::keys::{Bytes, Key, prefix_end};
 use metes_core::pool::{
     Addr, ClusterName, Held, NetworkName, NodeName, Owner, OwnerKind, OwnerRecord, Pod, Record,
@@ -19,6 +19,7 @@ use metes_core::pool::{
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, List, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
+use metes_engine::session::Session;
 use metes_engine::walk::walk;
 
 /// So many owners are looked up one by one; for more, all are listed.
@@ -92,6 +93,22 @@ impl<K: Kv> Context<'_, K> {
         }
         inventory.rows.retain(|row| prefix.contains(row.address.ip()));
         self.with_owners(inventory).await
+    }
+
+    /// Where nothing was found: says so if nothing was ever stored, because another prefix may be meant.
+    pub(super) async fn tell_if_unused(&self, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
+        let Session { keys, .. } = self.session;
+        let mut seen = Snapshot::default();
+        let read = self.session.read(&[keys.meta()], &mut seen).await;
+        read.map_err(CliError::store("read the store's meta"))?;
+        if seen.entry(&keys.meta()).is_none() {
+            let prefix = &self.settings.prefix;
+            terminal.tell(&format!(
+                "metes: nothing is stored below {prefix}: no ADD has written there, or `etcd.prefix` is not that of \
+                 the nodes"
+            ));
+        }
+        Ok(())
     }
 
     /// Reads the ranges of pools, and those that configurations ask for.

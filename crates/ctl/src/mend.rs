@@ -47,7 +47,9 @@ pub(super) fn mend_target(text: &str) -> Result<MendTarget, String> {
     match text {
         "all" => Ok(MendTarget::All),
         key if key.starts_with('/') => Ok(MendTarget::Key(key.to_owned())),
-        kind => named_kind(kind).map(MendTarget::Kind),
+        kind => named_kind(kind)
+            .map(MendTarget::Kind)
+            .map_err(|why| format!("it is not a key of etcd, which begins with /, and {why}")),
     }
 }
 
@@ -101,11 +103,15 @@ pub(super) async fn mend_all<K: Kv>(
         notes.push("`all` leaves foreign keys: `metes check --mend foreign-key` deletes them".to_owned());
     }
     notes.extend(mending.keeper.words());
-    if !mending.has_found {
-        notes.push(match target {
-            MendTarget::All => "nothing to mend".to_owned(),
-            target => format!("nothing to mend: {target} is not among what was found"),
-        });
+    match target {
+        _ if mending.has_found => {}
+        MendTarget::All => notes.push("nothing to mend".to_owned()),
+        MendTarget::Kind(kind) => notes.push(format!("nothing to mend: there is no {kind}")),
+        MendTarget::Key(key) => {
+            return Err(CliError::Refused(format!(
+                "nothing was mended: metes check finds nothing wrong with {key}"
+            )));
+        }
     }
     Ok(report)
 }

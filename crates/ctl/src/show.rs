@@ -69,8 +69,15 @@ async fn nothing<K: Kv>(
     args: &ShowArgs,
 ) -> Result<String, Failure> {
     let ShowArgs { what, filter, .. } = args;
-    let Selector::Address(network, address) = selector else {
-        return Ok(format!("{what} is not held{filter}; metes list shows what is"));
+    let (network, address) = match selector {
+        Selector::Address(network, address) => (network, address),
+        Selector::Recorded(address) => {
+            return Ok(format!(
+                "{address} is not recorded as a static address{filter}; metes show {address} looks for it in all \
+                 networks"
+            ));
+        }
+        _ => return Ok(format!("{what} is not held{filter}; metes list shows what is")),
     };
     let ranges = context.ranges().await?;
     let wanted = network.as_ref().or(filter.network.as_ref());

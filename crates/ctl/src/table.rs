@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use clap::builder::PossibleValue;
 use serde::Serialize;
 
 /// A column is not cut below so many characters.
@@ -42,6 +43,15 @@ impl Column {
             Need::IfItFits(number) => Some(number),
             Need::Always | Need::Wide => None,
         }
+    }
+
+    /// The header in a file, and the one on a terminal if that is another.
+    fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let on_terminals = match self.form {
+            CellForm::Time(header) => Some(header),
+            _ => None,
+        };
+        std::iter::once(self.header).chain(on_terminals)
     }
 
     fn header(&self, form: TableForm) -> &'static str {
@@ -271,14 +281,16 @@ fn short_id(id: &str) -> &str {
 
 /// Puts rows into the order of one of the columns' [`fields`]. Numbers and addresses go by their values.
 pub(super) fn sort_by<T: Listed>(columns: &[Column], rows: &mut [T], field: &str) {
-    let at = columns.iter().position(|column| column.header.eq_ignore_ascii_case(field));
+    let is_meant = |column: &Column| column.names().any(|name| name.eq_ignore_ascii_case(field));
+    let at = columns.iter().position(is_meant);
     let key = |row: &T| at.map(|at| SortKey::of(row.cells().swap_remove(at)));
     rows.sort_by_cached_key(key);
 }
 
-/// The fields that rows can be sorted by.
-pub(super) fn fields(columns: &[Column]) -> Vec<&'static str> {
-    columns.iter().map(|column| column.header).collect()
+/// The fields that rows can be sorted by, under each name that a table has for them.
+pub(super) fn fields(columns: &[Column]) -> Vec<PossibleValue> {
+    let field = |column: &Column| PossibleValue::new(column.header).aliases(column.names().skip(1));
+    columns.iter().map(field).collect()
 }
 
 /// Numbers come before addresses, and what is neither comes last.
@@ -449,7 +461,8 @@ mod tests {
         sort_by(&[Column::new("CELL", CellForm::Text)], &mut rows, "cell");
         let sorted = rows.map(|Cell(text)| text);
         assert_eq!(sorted, ["9", "10", "10.0.0.9", "10.0.0.10", "fd00::1", "a", "b"]);
-        assert_eq!(fields(&COLUMNS), ["ADDRESS", "POD", "CONTAINER", "CNI"]);
+        let fields = fields(&[Column::new("SINCE", CellForm::Time("AGE"))]);
+        assert!(["since", "age"].iter().all(|name| fields[0].matches(name, true)));
     }
 
     #[derive(Serialize)]

@@ -52,6 +52,8 @@ pub(super) async fn usage<K: Kv>(
         if usages.is_empty() {
             terminal.tell(&format!("metes: no range of {selector} is known; metes usage shows all"));
         }
+    } else if usages.is_empty() {
+        context.tell_if_unused(terminal).await?;
     }
     terminal.list(&COLUMNS, usages.iter().collect(), output)?;
     let is_table = matches!(output.format, ListFormat::Table | ListFormat::Wide);

@@ -24,10 +24,18 @@ impl Obstacle {
     }
 }
 
+/// What the standard library says before the words of the resolver.
+const NO_ADDRESS: &str = "failed to lookup address information";
+
 /// An obstacle that may pass by itself.
 impl<T: Into<String>> From<T> for Obstacle {
     fn from(what: T) -> Self {
-        Self::new(what, "check that etcd runs, and that this node reaches `etcd.endpoints`")
+        let what = what.into();
+        let remedy = match what.contains(NO_ADDRESS) {
+            true => "correct the name in `etcd.endpoints`, or let the DNS of this node resolve it",
+            false => "check that etcd runs, and that this node reaches `etcd.endpoints`",
+        };
+        Self::new(what, remedy)
     }
 }
 

@@ -185,6 +185,17 @@ impl MarkFile {
         }
     }
 
+    /// The other cluster, in words, as part of which this machine has used this store last; none if it has not.
+    #[must_use]
+    pub fn other_cluster(&self) -> Option<String> {
+        match self.reader.read(&self.path) {
+            OwnFile::Others(whose) if whose.is_same_machine(&self.reader.whose) => {
+                Some(whose.cluster_words())
+            }
+            _ => None,
+        }
+    }
+
     /// Raises the mark to what was seen, and changes the hints as they are then. It is merged with what other runs have
     /// written meanwhile. A mark that cannot be written is no reason to fail.
     pub fn raise(&self, seen: HighWater, leave: impl FnOnce(&mut Hints)) {

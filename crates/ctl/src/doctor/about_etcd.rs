@@ -7,6 +7,7 @@ use super::line::{Check, CheckLine};
 use metes_core::known::HighWater;
 use metes_core::meta::{self, OutOfService};
 use metes_engine::kv::{About, Failure};
+use metes_engine::obstacle::Obstacle;
 use metes_node::errors;
 
 /// Told of an etcd that is reached over a network.
@@ -49,11 +50,10 @@ fn not_asked(url: &str, refused: Option<&str>) -> CheckLine {
         None => {
             CheckLine::note(Check::Endpoint, format!("{url}: accepts connections; it was not asked anything"))
         }
-        Some(why) => CheckLine::bad(
-            Check::Endpoint,
-            format!("{url}: {why}"),
-            "check that etcd runs, and that this node reaches `etcd.endpoints`",
-        ),
+        Some(why) => {
+            let Obstacle { what, remedy } = format!("{url}: {why}").into();
+            CheckLine::bad(Check::Endpoint, what, remedy)
+        }
     }
 }
 
@@ -257,6 +257,20 @@ fn mark(node: &NodeFacts, seen: &StoreSeen) -> CheckLine {
                 node.folder.display()
             );
             return CheckLine::note(Check::Mark, what);
+        }
+        MarkFacts::OtherCluster(cluster) => {
+            return CheckLine::bad(
+                Check::Mark,
+                format!(
+                    "this machine has used this store as a node of {cluster}, and `cluster` in the host file is \
+                     another one: a DEL frees what it holds there, a reconciler of the new cluster does not"
+                ),
+                format!(
+                    "write the name of {cluster} into the host file; if the node has moved, drain it first, and \
+                     delete {}",
+                    node.folder.display()
+                ),
+            );
         }
         MarkFacts::Hidden => {
             let what = format!("what this node has seen is not known: {} is for root", node.folder.display());

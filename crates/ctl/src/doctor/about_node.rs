@@ -10,6 +10,9 @@ use crate::table::many;
 use metes_core::limits;
 use metes_node::spool::Survey;
 
+const NO_HOST_FILE: &str =
+    "give every node a host file (docs/install.md): without one, no pod on it gets an address";
+
 /// So many digits of a machine's digest are shown.
 const DIGEST_DIGITS: usize = 8;
 
@@ -26,11 +29,9 @@ pub(super) fn host_file(facts: &HostFileFacts, user: u32) -> Vec<CheckLine> {
     let first = match (wrong.next(), &facts.file) {
         (Some(worst), _) => CheckLine::bad(Check::HostFile, &worst.what, &worst.remedy),
         (None, Some(_)) => CheckLine::ok(Check::HostFile, what),
-        (None, None) => CheckLine::warn(
-            Check::HostFile,
-            what,
-            "give every node a host file (docs/install.md): without one, no pod on it gets an address",
-        ),
+        // With --endpoints a person may ask about etcd from a machine that is no node.
+        (None, None) if facts.has_other_endpoints => CheckLine::warn(Check::HostFile, what, NO_HOST_FILE),
+        (None, None) => CheckLine::bad(Check::HostFile, what, NO_HOST_FILE),
     };
     let mut lines = vec![first];
     lines.extend(wrong.map(|other| CheckLine::bad(Check::HostFile, &other.what, &other.remedy)));
@@ -388,6 +389,6 @@ mod tests {
         assert_eq!(told(&host_file(&none, 0)), [(Verdict::Warn, what)]);
         let none = HostFileFacts { has_other_endpoints: false, ..none };
         let what = "there is none: etcd is expected at http://127.0.0.1:2379";
-        assert_eq!(told(&host_file(&none, 0)), [(Verdict::Warn, what)]);
+        assert_eq!(told(&host_file(&none, 0)), [(Verdict::Bad, what)]);
     }
 }

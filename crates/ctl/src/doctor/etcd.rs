@@ -148,7 +148,7 @@ async fn seen<K: Kv>(session: Session<'_, K>, node: &NodeFacts) -> Result<StoreS
     let key = session.keys.meta();
     let known = match &node.mark {
         MarkFacts::Known(known) => Some(known),
-        MarkFacts::None | MarkFacts::NotThisNodes | MarkFacts::Hidden => None,
+        MarkFacts::None | MarkFacts::NotThisNodes | MarkFacts::OtherCluster(_) | MarkFacts::Hidden => None,
     };
     let judged = known.map(|known| judged_by(session.keys, &key, Some(known))).unwrap_or_default();
     let some = |prefix: &Vec<u8>| Op::List(List { keys_only: true, ..List::prefix(prefix, 1) });

@@ -169,6 +169,8 @@ pub(super) enum MarkFacts {
     None,
     /// There is a file, and what is in it does not count here.
     NotThisNodes,
+    /// It is of this machine in another cluster, which these words name.
+    OtherCluster(String),
     /// The user who runs the command may not read it.
     Hidden,
     Known(HighWater),

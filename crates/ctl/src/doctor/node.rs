@@ -154,6 +154,9 @@ fn mark(state: Option<&NodeState>, file: &Path) -> MarkFacts {
     if let Some(metes_node::mark::Mark { seen, .. }) = state.and_then(|state| state.mark().read()) {
         return MarkFacts::Known(seen);
     }
+    if let Some(cluster) = state.and_then(|state| state.mark().other_cluster()) {
+        return MarkFacts::OtherCluster(cluster);
+    }
     match fs::read(file) {
         Ok(_) => MarkFacts::NotThisNodes,
         Err(e) if e.kind() == ErrorKind::NotFound => MarkFacts::None,

@@ -49,6 +49,20 @@ pub(super) async fn of_new<K: Kv>(
     Ok(placed)
 }
 
+/// The addresses, of these, that no container can get: they lie outside of all known ranges of the network that is
+/// named. A range may still come.
+pub(super) async fn outside<K: Kv>(
+    context: &Context<'_, K>,
+    network: &NetworkName,
+    addresses: &[IpAddr],
+) -> Result<Vec<IpAddr>, Failure> {
+    let seen = context.ranges().await?;
+    let known = known_ranges(seen.pools.iter(), &seen.asked);
+    let of_network: Vec<_> = known.into_iter().filter(|known| known.range.network() == network).collect();
+    let is_outside = |address: &&IpAddr| !of_network.iter().any(|known| has(known, **address));
+    Ok(addresses.iter().filter(is_outside).copied().collect())
+}
+
 /// The network in which each address is set aside.
 pub(super) async fn of_old<K: Kv>(
     context: &Context<'_, K>,
@@ -101,10 +115,8 @@ fn is_known(network: &NetworkName, networks: &[NetworkName]) -> Result<(), Strin
 
 /// The only network with a range that the address lies in.
 fn by_range(address: IpAddr, known: &[KnownRange<'_>]) -> Result<NetworkName, String> {
-    let has =
-        |known: &&KnownRange<'_>| (known.range.first()..=known.range.last()).contains(&Addr::from(address));
     let mut networks: BTreeMap<&NetworkName, String> = BTreeMap::new();
-    for KnownRange { range, text, pool, .. } in known.iter().filter(has) {
+    for KnownRange { range, text, pool, .. } in known.iter().filter(|known| has(known, address)) {
         let of_pool = pool.map(|pool| format!(" of pool {pool}")).unwrap_or_default();
         networks.entry(range.network()).or_insert_with(|| format!("{text}{of_pool}"));
     }
@@ -115,6 +127,10 @@ fn by_range(address: IpAddr, known: &[KnownRange<'_>]) -> Result<NetworkName, St
         }
         several => format!("it lies in ranges of several networks, {several}; say which with --network"),
     })
+}
+
+fn has(known: &KnownRange<'_>, address: IpAddr) -> bool {
+    (known.range.first()..=known.range.last()).contains(&Addr::from(address))
 }
 
 /// The only network in which the address is set aside.

@@ -286,7 +286,7 @@ pub(super) async fn read_holds<K: Kv>(
             Ok(record) => records.push((owner, record)),
             Err(why) => {
                 let key = String::from_utf8_lossy(&entry.key);
-                terminal.tell(&format!("metes: cannot decode {key}: {why}"));
+                terminal.tell_damaged(&format_args!("{key}: {why}"));
             }
         }
     }

@@ -18,8 +18,9 @@ pub(super) fn title(picture: &Picture<'_>) -> String {
 pub(super) fn counts(sum: &MapCell) -> String {
     let MapCell { size, held, set_aside, cooling, free, .. } = sum;
     let full = if *size == 0 { String::new() } else { format!(" ({:.1} % taken)", percent(sum)) };
+    let addresses = if *size == 1 { "address" } else { "addresses" };
     format!(
-        "{size} addresses: {held} held, {set_aside} of them set aside, {cooling} cooling, {free} free{full}"
+        "{size} {addresses}: {held} held, {set_aside} of them set aside, {cooling} cooling, {free} free{full}"
     )
 }
 

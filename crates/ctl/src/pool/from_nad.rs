@@ -102,6 +102,13 @@ struct NetworkDefinition {
     place: String,
 }
 
+/// The types of `ipam` in a configuration, quoted.
+fn ipam_types(config: &Value) -> Vec<String> {
+    let own = config["ipam"]["type"].as_str().map(|name| format!("{name:?}"));
+    let of_plugins = config["plugins"].as_array().into_iter().flatten().flat_map(ipam_types);
+    own.into_iter().chain(of_plugins).collect()
+}
+
 impl NetworkDefinition {
     fn read(text: &str) -> Result<Self, String> {
         let read: Value =
@@ -124,7 +131,14 @@ impl NetworkDefinition {
         let config: Value = serde_json::from_str(&text).map_err(not_json)?;
         let json = Json::parse(text.as_bytes()).map_err(not_json)?;
         let plugin = metes_plugins(&json, &name).into_iter().next();
-        let plugin = plugin.ok_or("no plugin in it has `ipam` of type metes")?;
+        let plugin = plugin.ok_or_else(|| match ipam_types(&config).as_slice() {
+            [] => "no plugin in it has `ipam`: pools are made from one of type metes".to_owned(),
+            types => format!(
+                "no plugin in it has `ipam` of type \"metes\": it is {}; write \"metes\" as its type first, which \
+                 reads the keys of whereabouts, host-local and static",
+                types.join(" and ")
+            ),
+        })?;
         plugin.read(Verb::Add).map_err(|e| e.to_string())?;
         if config.pointer(&format!("{}/ipam", plugin.place)).is_none() {
             return Err("write the key `ipam` in lower case".to_owned());
@@ -467,7 +481,7 @@ mod tests {
             (network(json!({"range": "10.0.0.0/24", "rage": "10.0.0.0/25"})), "rage"),
             (json!({"kind": "List", "items": []}), "it is a List"),
             (json!({"kind": NAD_KIND, "metadata": {"name": "a"}, "spec": {}}), "no `spec.config`"),
-            (json!({"type": "bridge", "ipam": {"type": "whereabouts"}}), "no plugin in it"),
+            (json!({"type": "bridge", "ipam": {"type": "whereabouts"}}), "it is \"whereabouts\""),
         ];
         for (config, expected) in refused {
             let why = moved(&config).expect_err(expected);

@@ -119,7 +119,7 @@ pub(super) async fn read<K: Kv>(
 }
 
 fn tell_bad(pools: &StoredPools, terminal: &mut Terminal<'_>) {
-    pools.bad().iter().for_each(|bad| terminal.tell(&format!("metes: cannot decode {bad}")));
+    pools.bad().iter().for_each(|bad| terminal.tell_damaged(bad));
 }
 
 /// The pool of this name, or all.

@@ -63,7 +63,7 @@ pub(crate) fn documents<'t>(
             Ok(pool) => pool?,
             Err(e) => {
                 let (what, place) = json_fault(text, at).unwrap_or_else(|| TextPlace::of_error(&e));
-                return Some((at, Err(PoolTextFault { what: with_meant(what), place })));
+                return Some((at, Err(PoolTextFault { what: with_meant(in_plain_words(what)), place })));
             }
         };
         match pool.checked() {
@@ -90,6 +90,20 @@ fn json_fault(text: &str, document: usize) -> Option<(String, Option<TextPlace>)
     let what = error.to_string();
     let what = what.strip_suffix(&format!(" at {place}")).unwrap_or(&what);
     Some((format!("it is not JSON: {what}"), Some(place)))
+}
+
+/// An error of serde without the words of programmers.
+fn in_plain_words(what: String) -> String {
+    const WORDS: [(&str, &str); 7] = [
+        ("expected a sequence", "expected a list"),
+        ("invalid type: sequence", "invalid type: a list"),
+        ("invalid type: map", "invalid type: an object"),
+        ("invalid type: unit value", "invalid type: nothing"),
+        ("floating point", "number"),
+        ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+        ("invalid IP address syntax", "it is not an IP address: expected one such as 10.0.0.1"),
+    ];
+    WORDS.iter().fold(what, |what, (word, plain)| what.replace(word, plain))
 }
 
 /// An unknown field with the one that is most likely meant: the message names all that there are.
@@ -218,15 +232,19 @@ ranges:
             ),
             (second("pool: b\nranges: []\n"), "f.yaml:5:1: ranges: it is empty: write at least one range"),
             (second("pool: b\npool: c\nranges: []\n"), "f.yaml:4:1: duplicate"),
+            (
+                second("pool: b\nranges: 10.0.0.0/24\n"),
+                "f.yaml:5:9: ranges: invalid type: string \"10.0.0.0/24\", expected a list",
+            ),
             (second("pool: [\n"), "f.yaml:"),
             (second("pool: b\n\tranges: []\n"), "f.yaml, document 2: found a tab character"),
             (
                 second("[1, 2]\n"),
-                "f.yaml:4:1: invalid type: sequence, expected a pool, with `pool` and `ranges`",
+                "f.yaml:4:1: invalid type: a list, expected a pool, with `pool` and `ranges`",
             ),
             (
                 second("pool: b\nranges: [{range: 10.0.0.0/24}]\nnote: [4711]\n"),
-                "note: invalid type: sequence, expected a string",
+                "note: invalid type: a list, expected a string",
             ),
         ] {
             let why = parse("f.yaml", &text).expect_err(&text);

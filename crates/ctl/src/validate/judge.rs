@@ -99,6 +99,10 @@ impl Judgement {
         self.files.push(name.to_owned());
         self.judged.counts.files += 1;
         self.judged.unreadable.extend(unreadable.map(|why| format!("cannot read {name}: {why}")));
+        if text.trim_ascii().is_empty() {
+            // Often the output of a command that has failed.
+            self.judged.unreadable.push(format!("there is nothing to validate in {name}: it is empty"));
+        }
         let pools: Vec<usize> =
             parts.iter().filter(|part| part.is_pool()).map(|part| part.document).collect();
         for Part { document, subject } in parts {
@@ -239,11 +243,11 @@ impl Judgement {
             && self.judged.unreadable.is_empty()
             && self.judged.findings.iter().all(|one| one.issue.id.severity() == Severity::Note)
         {
-            self.judged.unreadable.push(
-                "there is nothing to validate: expected NetworkAttachmentDefinitions, CNI configurations, `ipam` \
-                 sections of type metes, host files or pools"
-                    .to_owned(),
-            );
+            self.judged.unreadable.push(format!(
+                "there is nothing to validate in {}: expected NetworkAttachmentDefinitions, CNI configurations, `ipam` \
+                 sections of type metes, host files or pools",
+                self.files.join(", ")
+            ));
         }
         let Self { mut judged, files, .. } = self;
         let place = |one: &ValidateFinding| (one.at.document, one.at.place, one.issue.id);
