@@ -9,7 +9,7 @@ use clap::Args;
 use super::filter::{Filter, Place};
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::output::ListOutput;
-use super::selector::{self, Found, SIMILAR_NAME_EDITS, Selector, WordKind};
+use super::selector::{self, Found, SIMILAR_NAME_EDITS, WordKind};
 use super::{CliError, Context, Terminal, watch};
 use metes_config::keys::{did_you_mean, nearest};
 use metes_core::pool::{NetworkName, Owner, Pod};
@@ -46,7 +46,7 @@ pub(super) async fn list<K: Kv + Follow>(
     args: &ListArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let (selector, inventory, filter) = chosen(context, args).await?;
+    let (found, filter) = chosen(context, args).await?;
     let filter = &filter;
     let failed = || CliError::store("list the held addresses");
     let is_watch = args.watch || args.watch_only;
@@ -55,13 +55,16 @@ pub(super) async fn list<K: Kv + Follow>(
         return watch::watch(context, from, filter, args.output.format, terminal).await;
     }
     let names = AskedNames::of(filter);
-    let inventory = match (inventory, &selector, args.limit, filter.network_alone()) {
-        (Some(inventory), ..) => Ok(inventory),
-        (None, Some(selector), ..) => selector::read(context, selector, filter).await,
-        (None, None, Some(limit), Some(network)) => context.first_of_network(network, limit).await,
-        (None, None, ..) => context.held_among(filter, &|pod| names.see_pod(pod)).await,
+    let (selector, inventory) = match (found, args.limit, filter.network_alone()) {
+        (Some(found), ..) => {
+            let (selector, inventory) = found.read(context, filter).await.map_err(failed())?;
+            (Some(selector), inventory)
+        }
+        (None, Some(limit), Some(network)) => {
+            (None, context.first_of_network(network, limit).await.map_err(failed())?)
+        }
+        (None, ..) => (None, context.held_among(filter, &|pod| names.see_pod(pod)).await.map_err(failed())?),
     };
-    let inventory = inventory.map_err(failed())?;
     tell_unreadable(&inventory, filter.network.as_ref(), terminal);
     let is_selected = |row: &&Row| selector.as_ref().is_none_or(|selector| selector.has(row));
     let wanted = inventory.rows.iter().filter(is_selected).filter(|row| row.is_wanted(filter));
@@ -88,18 +91,19 @@ pub(super) async fn list<K: Kv + Follow>(
 async fn chosen<K: Kv>(
     context: &Context<'_, K>,
     args: &ListArgs,
-) -> Result<(Option<Selector>, Option<Inventory>, Filter), CliError> {
+) -> Result<(Option<Found>, Filter), CliError> {
     let filter = &args.filter;
-    let Some(what) = &args.what else { return Ok((None, None, filter.clone())) };
+    let Some(what) = &args.what else { return Ok((None, filter.clone())) };
     let found = selector::find(context, what, args.kind, filter.network.as_ref()).await;
     let found = found.map_err(CliError::store(format!("look up {what:?}")))?;
-    let Found { selector, inventory } = found.map_err(CliError::Refused)?;
-    match selector.as_filter().and_then(|more| filter.and(more)) {
-        Some(filter) => Ok((None, None, filter)),
+    let found = found.map_err(CliError::Refused)?;
+    match found.selector.as_filter().and_then(|more| filter.and(more)) {
+        Some(filter) => Ok((None, filter)),
         None if args.watch || args.watch_only => Err(CliError::Refused(format!(
-            "a watch takes a network, pod, namespace or node, and no flag for the same: {what} is {selector}"
+            "a watch takes a network, pod, namespace or node, and no flag for the same: {what} is {}",
+            found.selector
         ))),
-        None => Ok((Some(selector), inventory, filter.clone())),
+        None => Ok((Some(found), filter.clone())),
     }
 }
 

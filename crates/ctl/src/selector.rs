@@ -157,7 +157,7 @@ impl Selector {
 }
 
 /// Reads the part of the store that has what is selected.
-pub(super) async fn read<K: Kv>(
+async fn read<K: Kv>(
     context: &Context<'_, K>,
     selector: &Selector,
     filter: &Filter,
@@ -215,7 +215,23 @@ pub(super) async fn read<K: Kv>(
 /// A selector, and what was read of the store to find out what it is.
 pub(super) struct Found {
     pub(super) selector: Selector,
-    pub(super) inventory: Option<Inventory>,
+    inventory: Option<Inventory>,
+}
+
+impl Found {
+    /// The part of the store that has what is selected; it may have more.
+    pub(super) async fn read<K: Kv>(
+        self,
+        context: &Context<'_, K>,
+        filter: &Filter,
+    ) -> Result<(Selector, Inventory), Failure> {
+        let Self { selector, inventory } = self;
+        let inventory = match inventory {
+            Some(inventory) => inventory,
+            None => read(context, &selector, filter).await?,
+        };
+        Ok((selector, inventory))
+    }
 }
 
 /// Finds out what a text names: by its form, or by what is stored under this name. Else a sentence that says why that

@@ -9,7 +9,7 @@ use super::filter::Filter;
 use super::inventory::{COLUMNS, Row};
 use super::list::tell_unreadable;
 use super::output::{ListFormat, ListOutput};
-use super::selector::{self, Found, Selector, WordKind};
+use super::selector::{self, Selector, WordKind};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
 use metes_core::keys::LeaseId;
@@ -41,11 +41,8 @@ pub(super) async fn show<K: Kv>(
     let ShowArgs { what, kind, filter, output } = args;
     let failed = || CliError::store(format!("look up {what:?}"));
     let found = selector::find(context, what, *kind, filter.network.as_ref()).await.map_err(failed())?;
-    let Found { selector, inventory } = found.map_err(CliError::Refused)?;
-    let inventory = match inventory {
-        Some(inventory) => inventory,
-        None => selector::read(context, &selector, filter).await.map_err(failed())?,
-    };
+    let found = found.map_err(CliError::Refused)?;
+    let (selector, inventory) = found.read(context, filter).await.map_err(failed())?;
     tell_unreadable(&inventory, None, terminal);
     let is_meant = |row: &&Row| selector.has(row) && row.is_wanted(filter);
     let rows: Vec<&Row> = inventory.rows.iter().filter(is_meant).collect();
