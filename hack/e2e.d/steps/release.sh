@@ -13,6 +13,7 @@ step_release() {
     COPY=$DIST CHANGE=$OF_THIS_CLUSTER \
         run_block "nodes='s/192.0.2.11/10.0.0.11/; s/192.0.2.12/10.0.0.12/; s/192.0.2.13/10.0.0.13/'"
     released_works
+    package_works
     sed -i "s|$(digest_of metes-install)|$(digest_of_next)|" "$DIST/install-host-network.yaml"
     kubectl -n metes-system delete job metes-certificates --ignore-not-found
     kubectl apply -f "$DIST/install-host-network.yaml"
@@ -75,6 +76,18 @@ released_works() {
     PATH=$HOME:$PATH kubectl metes hold 10.244.0.250 --network default --note release
     PATH=$HOME:$PATH kubectl metes holds --no-headers | grep 10.244.0.250 || die "kubectl metes has set nothing aside"
     PATH=$HOME:$PATH kubectl metes hold --remove 10.244.0.250 --network default
+}
+
+# Debian's package, in a root that has nothing but dpkg's own files.
+package_works() {
+    local root=$WORK/clean-root
+    mkdir -p "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/updates"
+    touch "$root/var/lib/dpkg/status"
+    dpkg --root="$root" --install "$DIST"/metes_*_amd64.deb >>"$LOG/dpkg"
+    chroot "$root" /usr/bin/metes --version
+    chroot "$root" /usr/lib/cni/metes --version
+    dpkg --root="$root" --purge metes >>"$LOG/dpkg"
+    [ -z "$(find "$root" -name '*metes*')" ] || die "the package leaves $(find "$root" -name '*metes*')"
 }
 
 upgraded_works() {
