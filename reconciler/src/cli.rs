@@ -53,7 +53,7 @@ pub(crate) struct Common {
     pub(crate) page_size: u32,
     /// How long the whole command may take.
     #[arg(long, env = "METES_RECONCILER_TIMEOUT", value_name = "DURATION", default_value = "4m", global = true,
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) timeout: Duration,
     /// How to report.
     #[arg(
@@ -81,29 +81,29 @@ pub(crate) enum Output {
 pub(crate) struct PassArgs {
     /// How long an owner must have been without its pod before it is freed; 0s frees at once.
     #[arg(long, env = "METES_RECONCILER_GRACE", value_name = "DURATION", default_value = "5m",
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) grace: Duration,
     /// The same if the node is Ready and has not rebooted since, if that is longer: the runtime may still end the
     /// container and call DEL.
     #[arg(long, env = "METES_RECONCILER_READY_GRACE", value_name = "DURATION", default_value = "1h",
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) ready_grace: Duration,
     /// The same if Kubernetes has never had the node, if that is longer: the node may belong to another cluster with
     /// the name of this one. With --force it is --grace.
     #[arg(long, env = "METES_RECONCILER_UNKNOWN_NODE_GRACE", value_name = "DURATION", default_value = "1d",
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) unknown_node_grace: Duration,
     /// The same for an owner whose pod has succeeded or failed, on any node.
     #[arg(long, env = "METES_RECONCILER_FINISHED_GRACE", value_name = "DURATION", default_value = "1h",
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) finished_grace: Duration,
     /// Free an owner that belongs to no pod (cnitool, podman) after this time; the default is never.
     #[arg(long, env = "METES_RECONCILER_UNLABELLED_AFTER", value_name = "DURATION",
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) unlabelled_after: Option<Duration>,
     /// Delete a machine's own key after Kubernetes has not had its node for this time, if the machine holds nothing.
     #[arg(long, env = "METES_RECONCILER_MACHINE_GRACE", value_name = "DURATION", default_value = "30d",
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) machine_grace: Duration,
     /// Free even suspiciously many orphans: more than 50 and more than a fifth of all records.
     #[arg(long, env = "METES_RECONCILER_FORCE")]
@@ -125,9 +125,13 @@ pub struct ServeArgs {
     pub(crate) every: Duration,
 }
 
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "expected a duration, such as 30s, 5m or 1h 30m".to_owned())
+}
+
 /// Long enough for etcd's leases, which count whole seconds and live for at least two.
 fn every(text: &str) -> Result<Duration, String> {
-    let every = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let every = duration(text)?;
     let fits = (Duration::from_secs(1)..=Duration::from_secs(24 * 3600)).contains(&every);
     if fits { Ok(every) } else { Err("not between 1s and 1d".to_owned()) }
 }
@@ -220,7 +224,7 @@ pub struct ImportArgs {
     pub(crate) force: bool,
     /// For tests, which cannot wait for 7 minutes. With a shorter time, an address may be given twice.
     #[arg(long, hide = true, default_value = "7m", value_name = "DURATION",
-          value_parser = humantime::parse_duration)]
+          value_parser = duration)]
     pub(crate) settle: Duration,
 }
 

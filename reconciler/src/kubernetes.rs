@@ -278,6 +278,16 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
         let why = match &e {
             // The parser quotes what it does not understand, and this may be a token.
             KubeconfigError::Parse(_) => "it is not a kubeconfig in YAML or JSON".to_owned(),
+            KubeconfigError::CurrentContextNotSet => {
+                "it has no current-context: it is not a kubeconfig, or `kubectl config use-context` has chosen none"
+                    .to_owned()
+            }
+            KubeconfigError::LoadContext(name) => {
+                format!("its current-context is {name:?}, and none of its contexts has that name")
+            }
+            KubeconfigError::LoadClusterOfContext(name) => {
+                format!("its context names cluster {name:?}, and none of its clusters has that name")
+            }
             e => causes(e),
         };
         ApiError { asked: "find the API".to_owned(), why: format!("{which} cannot be used: {why}") }

@@ -17,7 +17,10 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(e) => return fail(&e.to_string()),
     };
-    runtime.block_on(run(&cli))
+    let code = runtime.block_on(run(&cli));
+    // A resolver that does not answer would be waited for.
+    runtime.shutdown_background();
+    code
 }
 
 /// The flag that overrules the brake is no similar argument: a hand that types `--once` wants the opposite.

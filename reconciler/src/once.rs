@@ -59,7 +59,10 @@ impl Place {
     }
 
     fn of(settings: Settings) -> Result<Self, String> {
-        let cluster = cluster_name(&settings)?;
+        let cluster = settings.cluster.clone().ok_or(
+            "the host file (--config, METES_CONF) has no `cluster`: set it, on the nodes too, so that each record is \
+             stamped with it",
+        )?;
         Ok(Self { cluster, keys: Keys::new(&settings.prefix), settings })
     }
 
@@ -83,14 +86,6 @@ impl Place {
         let access = setup::access(&self.settings, Trust::GroupReads, limits::UNREACHABLE);
         access.map(metes_etcd::open).map_err(|e| e.to_string())
     }
-}
-
-/// Without a name a cluster cannot tell its own records from those of others.
-fn cluster_name(settings: &Settings) -> Result<ClusterName, String> {
-    settings.cluster.clone().ok_or_else(|| {
-        "the host file names no cluster: set `cluster`, on the nodes too, so that each record is stamped with it"
-            .to_owned()
-    })
 }
 
 pub(crate) async fn pass(place: &Place, cli: &Cli) -> Ended {

@@ -52,7 +52,8 @@ pub async fn run(cli: &Cli, listen: &Listen) -> Result<(), String> {
     let every = cli.serve.every;
     let patience = (every * PATIENCE_EVERIES).saturating_add(cli.common.timeout);
     let loops = Loop { cli, name: own_name(), told: Shared::new(ServeState::new(patience)) };
-    let listener = listen::bind(listen).await.map_err(|e| format!("cannot listen: {e}"))?;
+    let listener =
+        listen::bind(listen).await.map_err(|e| format!("--listen {listen}: cannot listen: {e}"))?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, %cluster, name = loops.name, "serving");
     }

@@ -37,7 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 pub(crate) async fn run(cli: &Cli, args: &ViewArgs) -> Result<(), String> {
     let Place { cluster, .. } = Place::find(cli)?;
     let mut signals = Signals::new().map_err(|e| e.to_string())?;
-    let listener = listen::bind(&args.listen).await.map_err(|e| format!("cannot listen: {e}"))?;
+    let listener = listen::bind(&args.listen)
+        .await
+        .map_err(|e| format!("--listen {}: cannot listen: {e}", args.listen))?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, %cluster, "serving");
     }

@@ -405,7 +405,9 @@ fn a_name_means_the_same_to_all_commands() {
         (&["usage", "storag"], "no network or pool of that name is known; did you mean \"storage\"?"),
         (&["usage", "ns/web-0"], "usage is of ranges"),
         (&["list", "10.0.0.1", "--watch"], "10.0.0.1 is address 10.0.0.1"),
-        (&["list", "10.0.0.0/40"], "\"10.0.0.0/40\" is not an address"),
+        (&["list", "10.0.0.0/40"], "10.0.0.0/40 is not a prefix"),
+        (&["map", "10.0.0.0/40"], "10.0.0.0/40 is not a prefix"),
+        (&["map", "defalt"], "no network or pool \"defalt\" is known; did you mean \"default\"?"),
         (&["release", "ns/web-9", "-y"], "no container of the pod ns/web-9 holds an address"),
     ] {
         let outcome = a.cli(arguments);
@@ -612,8 +614,10 @@ fn whatever_is_named_is_shown() {
         ("made", &["could be several", "--as pool", "--as container"][..]),
         ("default", &["could be several", "--as network or --as pool"]),
         ("nosuch", &["no network, pool, namespace, node or container"]),
-        ("10.9.0.0/16", &["10.9.0.0/16 is not held"]),
-        ("ns/nosuch", &["ns/nosuch is not held"]),
+        ("10.9.0.0/16", &["no address of prefix 10.9.0.0/16 is held"]),
+        ("ns/nosuch", &["pod ns/nosuch holds no address"]),
+        ("10.9.0.0/33", &["10.9.0.0/33 is not a prefix", "0 to 32, and it is 33"]),
+        ("storage/10.0.0.256", &["10.0.0.256 is not an address"]),
         ("storage/10.0.0.2", &["storage/10.0.0.2 is not held"]),
         ("/10.0.0.1", &["10.0.0.1 is not recorded as a static address", "metes show 10.0.0.1"]),
     ] {
@@ -871,7 +875,7 @@ fn top_counts_who_holds_the_most() {
     for (arguments, expected) in [
         (&["--by", "node"][..], json!([{"name": "a", "held": 4}, {"name": "b", "held": 2}])),
         (&[], json!([{"name": "ns", "held": 4}, {"name": null, "held": 1}, {"name": "other", "held": 1}])),
-        (&["--by", "pod", "-n", "1"], json!([{"name": "ns/web-0", "held": 2}])),
+        (&["--by", "pod", "--most", "1"], json!([{"name": "ns/web-0", "held": 2}])),
         (
             &["--by", "network", "--node", "a"],
             json!([{"name": "default", "held": 3}, {"name": "storage", "held": 1}]),
@@ -1565,6 +1569,23 @@ fn the_host_file_of_a_person() {
     assert!(outcome.status.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
     assert!(outcome.stderr.starts_with("metes: "), "{outcome}");
     cluster.assert_clean();
+}
+
+/// A far tip may lead to a flag that writes.
+#[test]
+fn an_unknown_flag_suggests_only_what_is_like_it() {
+    for (arguments, tip) in [
+        (&["list", "--namespce", "x"][..], Some("'--namespace'")),
+        (&["check", "--network", "x"], None),
+        (&["release", "--all"], None),
+        (&["usage", "--network", "x"], None),
+    ] {
+        let outcome = Run::new(metes()).arguments(arguments).run();
+        let tipped = outcome.stderr.split("tip: ").nth(1);
+        assert!(tipped.is_some() == tip.is_some(), "{outcome}");
+        assert!(tip.is_none_or(|tip| tipped.is_some_and(|tipped| tipped.contains(tip))), "{outcome}");
+        assert!(!outcome.stderr.contains("--restore"), "{outcome}");
+    }
 }
 
 /// A laptop: neither a host file nor an etcd.

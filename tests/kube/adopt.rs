@@ -933,7 +933,7 @@ fn a_cluster_without_multus_has_no_networks_to_look_up() {
     let outcome = adopt(&[]);
     assert_eq!(outcome.status.code(), Some(1), "{outcome}");
     for words in [
-        "failed to list network-attachment-definitions: 404",
+        "cannot list network-attachment-definitions: 404",
         "this cluster has no NetworkAttachmentDefinitions",
         "--default-network FILE",
         "ConfigMap metes-default-network (docs/operations.md)",

@@ -341,7 +341,7 @@ fn readiness_goes_with_the_api_and_comes_back() {
     proxy.rule(Rule::get("/api/v1/pods").status(500));
     world.orphan("gone");
     let why = server.wait_for_page("/readyz", 503);
-    assert!(why.contains("failed to list pods"), "{why}");
+    assert!(why.contains("cannot list pods"), "{why}");
     server.assert_healthy();
     assert!(server.is_leader());
     world.viewed().assert(&[("last_pass_success", 0.0)]);

@@ -183,8 +183,13 @@ pub(super) enum Command {
     Pool(PoolVerb),
 }
 
+/// A duration as people write it.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "expected a duration, such as 30s, 5m or 1h 30m".to_owned())
+}
+
 fn timeout(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let time = duration(text)?;
     if time.is_zero() { Err("expected more than 0s".to_owned()) } else { Ok(time) }
 }
 

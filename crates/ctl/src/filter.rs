@@ -52,7 +52,7 @@ pub(super) struct Filter {
     #[command(flatten)]
     pub(super) place: Place,
     /// Only addresses of pods in this namespace
-    #[arg(long)]
+    #[arg(short, long)]
     pub(super) namespace: Option<String>,
     /// Only addresses of this pod
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = pod_name)]

@@ -15,6 +15,7 @@ use clap::Args;
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 
+use super::args::duration;
 use super::filter::{PodName, pod_name};
 use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
@@ -152,7 +153,7 @@ fn hold_note(text: &str) -> Result<String, String> {
 }
 
 fn hold_time(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|e| e.to_string())?;
+    let time = duration(text)?;
     match (Duration::from_secs(1)..=HOLD_TIME_MAX).contains(&time) {
         true => Ok(time),
         false => Err("expected at least 1s and at most 365d".to_owned()),
@@ -308,6 +309,11 @@ pub(super) async fn holds<K: Kv>(
     let mut rows = read_holds(context, network, terminal).await?;
     rows.extend(pod::read_holds(context, network, terminal).await?);
     rows.sort_by(|one, other| (&one.network, one.address).cmp(&(&other.network, other.address)));
+    if let (true, Some(network)) = (rows.is_empty(), network) {
+        terminal.tell(&format!(
+            "metes: nothing is set aside or kept in network {network}; metes holds shows all"
+        ));
+    }
     terminal.list(&COLUMNS, rows, &args.output)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::filter::Filter;
 use super::inventory::{COLUMNS as ROW_COLUMNS, Inventory, Row};
-use super::list::tell_unreadable;
+use super::list::{AskedNames, tell_unreadable};
 use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed};
 use super::{CliError, Context, Terminal};
@@ -60,7 +60,11 @@ pub(super) async fn leaks<K: Kv>(
     let reasons = evidence.judge(keys, &ages, &braked);
     let leaked = |row: &'_ Row| Some(reasons.get(row.container()?)?.join("; "));
     let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
-    let rows = wanted.filter_map(|row| leaked(row).map(|why| LeakedRow { row, why })).collect();
+    let rows: Vec<_> = wanted.filter_map(|row| leaked(row).map(|why| LeakedRow { row, why })).collect();
+    if rows.is_empty() {
+        let names = AskedNames::of(&args.filter);
+        names.tell(context, &args.filter, &inventory, terminal).await.map_err(failed())?;
+    }
     terminal.list(&COLUMNS, rows, &args.output)?;
     Ok(ExitCode::SUCCESS)
 }

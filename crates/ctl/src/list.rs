@@ -28,7 +28,8 @@ pub(super) struct ListArgs {
     #[command(flatten)]
     filter: Filter,
     /// Only the first so many, by network and address
-    #[arg(long, value_name = "COUNT", conflicts_with_all = ["watch", "watch_only"])]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = count,
+          conflicts_with_all = ["watch", "watch_only"])]
     limit: Option<usize>,
     /// After the list, print a line for each address that is given, freed, cooling or set aside, as it happens
     #[arg(short, long)]
@@ -38,6 +39,11 @@ pub(super) struct ListArgs {
     watch_only: bool,
     #[command(flatten)]
     output: ListOutput,
+}
+
+/// A number of rows.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1".to_owned())
 }
 
 /// Lists the held addresses that are wanted.
@@ -73,10 +79,9 @@ pub(super) async fn list<K: Kv + Follow>(
         if let Some(selector) = &selector {
             terminal.tell(&format!("metes: nothing is held of {selector}{filter}"));
         } else if !filter.is_empty() {
-            names.look(context, filter, &inventory).await.map_err(failed())?;
-            names.hints().iter().for_each(|hint| terminal.tell(hint));
+            names.tell(context, filter, &inventory, terminal).await.map_err(failed())?;
         } else {
-            context.tell_if_unused(terminal).await?;
+            context.tell_if_unused(terminal).await.map_err(failed())?;
         }
     }
     terminal.list(&COLUMNS, rows, &args.output)?;
@@ -157,7 +162,7 @@ impl AskedName {
 }
 
 /// The names that were asked for, so that one that nobody has is told.
-struct AskedNames {
+pub(super) struct AskedNames {
     network: AskedName,
     node: AskedName,
     cluster: AskedName,
@@ -166,7 +171,7 @@ struct AskedNames {
 }
 
 impl AskedNames {
-    fn of(filter: &Filter) -> Self {
+    pub(super) fn of(filter: &Filter) -> Self {
         let Filter { network, place: Place { node, cluster }, namespace, pod } = filter;
         let pod = pod.as_ref().map(|pod| format!("{}/{}", pod.namespace, pod.name));
         Self {
@@ -188,6 +193,19 @@ impl AskedNames {
     fn see_owner(&self, owner: &Owner) {
         self.node.see(owner.node.as_str());
         self.cluster.see(owner.cluster_or_dash());
+    }
+
+    /// Where nothing is held of what a filter means: tells which of its names nobody has.
+    pub(super) async fn tell<K: Kv>(
+        &self,
+        context: &Context<'_, K>,
+        filter: &Filter,
+        read: &Inventory,
+        terminal: &mut Terminal<'_>,
+    ) -> Result<(), Failure> {
+        self.look(context, filter, read).await?;
+        self.hints().iter().for_each(|hint| terminal.tell(hint));
+        Ok(())
     }
 
     /// Finds out which names are known. Of networks, nodes and clusters names alone are read, and of pods nothing that

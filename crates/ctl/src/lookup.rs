@@ -11,7 +11,7 @@ use ipnetwork::IpNetwork;
 
 use super::filter::{Filter, Place};
 use super::inventory::Inventory;
-use super::{CliError, Context, Terminal};
+use super::{Context, Terminal};
 use metes_core::keys::{Bytes, Key, prefix_end};
 use metes_core::pool::{
     Addr, ClusterName, Held, NetworkName, NodeName, Owner, OwnerKind, OwnerRecord, Pod, Record,
@@ -96,11 +96,10 @@ impl<K: Kv> Context<'_, K> {
     }
 
     /// Where nothing was found: says so if nothing was ever stored, because another prefix may be meant.
-    pub(super) async fn tell_if_unused(&self, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
+    pub(super) async fn tell_if_unused(&self, terminal: &mut Terminal<'_>) -> Result<(), Failure> {
         let Session { keys, .. } = self.session;
         let mut seen = Snapshot::default();
-        let read = self.session.read(&[keys.meta()], &mut seen).await;
-        read.map_err(CliError::store("read the store's meta"))?;
+        self.session.read(&[keys.meta()], &mut seen).await?;
         if seen.entry(&keys.meta()).is_none() {
             let prefix = &self.settings.prefix;
             terminal.tell(&format!(

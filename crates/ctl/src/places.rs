@@ -23,7 +23,17 @@ impl TextPlace {
         let place = error.location().map(|place| Self { line: place.line(), column: place.column() });
         let text = error.to_string();
         let what = place.and_then(|place| text.strip_suffix(&format!(" at {place}")));
-        (what.unwrap_or(&text).to_owned(), place.filter(|_| what.is_some() || !text.contains(" at line ")))
+        match (what, text.split_once(" at line ")) {
+            (Some(what), _) => (what.to_owned(), place),
+            // The place of the fault stands before that of what it is in.
+            (None, Some((fault, rest))) => {
+                let mut numbers =
+                    rest.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
+                let place = numbers.next().zip(numbers.next()).map(Self::from);
+                (fault.to_owned(), place)
+            }
+            (None, None) => (text, place),
+        }
     }
 
     /// The place in an error of yaml_serde whose type is not known here.

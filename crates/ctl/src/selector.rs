@@ -253,11 +253,30 @@ pub(super) async fn find_among<K: Kv>(
     network: Option<&NetworkName>,
     kinds: &[WordKind],
 ) -> Result<Result<Found, String>, Failure> {
+    if let (Some(fault), None) = (fault_of(what), kind) {
+        return Ok(Err(fault));
+    }
     match (Selector::of(what, kind, network), kind) {
         (Ok(selector), _) => Ok(Ok(Found { selector, inventory: None })),
         (Err(word), Some(kind)) => named(context, word, &[kind]).await,
         (Err(word), None) => named(context, word, kinds).await,
     }
+}
+
+/// The fault of a text that looks like a prefix or an address, and is none.
+pub(super) fn fault_of(what: &str) -> Option<String> {
+    let (before, last) = what.rsplit_once('/').unwrap_or(("", what));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if let (Ok(address), true) = (before.parse::<IpAddr>(), is_number(last)) {
+        let most = if address.is_ipv4() { 32_u32 } else { 128 };
+        let is_right = last.parse::<u32>().is_ok_and(|length| length <= most);
+        return (!is_right).then(|| {
+            format!("{what} is not a prefix: the length behind the / is 0 to {most}, and it is {last}")
+        });
+    }
+    let is_like_ipv4 = last.split('.').count() == 4 && last.split('.').all(is_number);
+    (is_like_ipv4 && last.parse::<IpAddr>().is_err())
+        .then(|| format!("{last} is not an address: expected four numbers from 0 to 255"))
 }
 
 async fn named<K: Kv>(

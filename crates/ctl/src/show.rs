@@ -47,7 +47,7 @@ pub(super) async fn show<K: Kv>(
     let is_meant = |row: &&Row| selector.has(row) && row.is_wanted(filter);
     let rows: Vec<&Row> = inventory.rows.iter().filter(is_meant).collect();
     if rows.is_empty() {
-        let nothing = nothing(context, &selector, args).await.map_err(failed())?;
+        let nothing = nothing(context, &selector, args, terminal).await.map_err(failed())?;
         return Err(CliError::Refused(nothing));
     }
     if output.format == ListFormat::Table && selector.is_shown_in_full() {
@@ -64,6 +64,7 @@ async fn nothing<K: Kv>(
     context: &Context<'_, K>,
     selector: &Selector,
     args: &ShowArgs,
+    terminal: &mut Terminal<'_>,
 ) -> Result<String, Failure> {
     let ShowArgs { what, filter, .. } = args;
     let (network, address) = match selector {
@@ -74,7 +75,17 @@ async fn nothing<K: Kv>(
                  networks"
             ));
         }
-        _ => return Ok(format!("{what} is not held{filter}; metes list shows what is")),
+        Selector::Prefix(_) | Selector::Network(_) | Selector::Pool(_) => {
+            return Ok(format!("no address of {selector} is held{filter}; metes list shows what is"));
+        }
+        Selector::Owner(_)
+        | Selector::Pod(_)
+        | Selector::Container(_)
+        | Selector::ContainersFrom(_)
+        | Selector::Namespace(_)
+        | Selector::Node(_) => {
+            return Ok(format!("{selector} holds no address{filter}; metes list shows who does"));
+        }
     };
     let ranges = context.ranges().await?;
     let wanted = network.as_ref().or(filter.network.as_ref());
@@ -87,6 +98,7 @@ async fn nothing<K: Kv>(
         }
     }
     if found.is_empty() {
+        context.tell_if_unused(terminal).await?;
         found.push(match wanted {
             Some(network) => format!("no known range of network {network} has it"),
             None => format!(

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use clap::FromArgMatches;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tokio::time::Instant;
 
 use super::args::{CliVerb, Command};
@@ -17,6 +18,7 @@ use super::validate::validate;
 use super::version::version;
 use super::{Cli, Terminal, about, ask, check, command, complete, run};
 use metes_config::cni::{Error, Version};
+use metes_config::keys::nearest;
 use metes_config::settings::LogLevel;
 use metes_core::keys::Keys;
 use metes_core::limits;
@@ -38,7 +40,8 @@ pub fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|first| first == complete::ASKED) {
         return complete::names(std::env::args_os().skip(2), host_file_of_environment());
     }
-    let cli = Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|wrong| wrong.exit());
+    let given = command().try_get_matches().and_then(|given| Cli::from_arg_matches(&given));
+    let cli = given.unwrap_or_else(|wrong| without_far_tips(wrong).exit());
     match start(cli) {
         Ok(code) => code,
         Err(e) => {
@@ -46,6 +49,24 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error about a flag suggests only a flag that is like it: any other one may write.
+fn without_far_tips(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        error.remove(ContextKind::Suggested);
+        let flag = |kind| match error.get(kind) {
+            Some(ContextValue::String(flag)) => Some(flag.trim_start_matches('-').to_owned()),
+            _ => None,
+        };
+        let pair = flag(ContextKind::InvalidArg).zip(flag(ContextKind::SuggestedArg));
+        if pair.is_some_and(|(given, meant)| nearest(&given, &[&meant], usize::MAX).is_none()) {
+            error.remove(ContextKind::SuggestedArg);
+            // It has the flag, too.
+            error.remove(ContextKind::Usage);
+        }
+    }
+    error
 }
 
 /// The command line, for manual pages.
@@ -93,7 +114,10 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
             let kv = metes_etcd::open(access);
             let (keys, node) = (Keys::new(&settings.prefix), NodeState::known(&settings));
             let done = run(command, &kv, (&settings, &keys), node.as_ref(), cli.timeout, &mut terminal);
-            return Ok(runtime.block_on(done));
+            let done = runtime.block_on(done);
+            // A resolver that does not answer would be waited for.
+            runtime.shutdown_background();
+            return Ok(done);
         }
         CliVerb::Validate(args) => validate(cli.config.as_deref(), &args, &mut terminal),
         CliVerb::Doctor(output) => {
@@ -103,7 +127,6 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
                 &output,
                 &mut terminal,
             ));
-            // A resolver that does not answer would be waited for.
             runtime.shutdown_background();
             done
         }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::filter::Filter;
 use super::inventory::Row;
+use super::list::{AskedNames, count};
 use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
@@ -21,7 +22,7 @@ pub(super) struct TopArgs {
     #[arg(long, value_enum, default_value_t = Consumer::Namespace)]
     by: Consumer,
     /// Show only so many, those with the most addresses; the default is all
-    #[arg(short = 'n', long = "most", value_name = "COUNT")]
+    #[arg(long = "most", value_name = "COUNT", allow_negative_numbers = true, value_parser = count)]
     most: Option<usize>,
     #[command(flatten)]
     filter: Filter,
@@ -51,6 +52,10 @@ pub(super) async fn top<K: Kv>(
     let inventory = context.held(&args.filter).await.map_err(CliError::store("count who holds addresses"))?;
     let wanted = inventory.rows.iter().filter(|row| row.is_wanted(&args.filter));
     let mut counts = counts(wanted, args.by);
+    if counts.is_empty() {
+        let told = AskedNames::of(&args.filter).tell(context, &args.filter, &inventory, terminal).await;
+        told.map_err(CliError::store("count who holds addresses"))?;
+    }
     counts.truncate(args.most.unwrap_or(usize::MAX));
     let columns = [Column::new(args.by.header(), CellForm::Name), HELD];
     let ListOutput { format, no_headers, sort_by } = &args.output;

@@ -53,7 +53,7 @@ pub(super) async fn usage<K: Kv>(
             terminal.tell(&format!("metes: no range of {selector} is known; metes usage shows all"));
         }
     } else if usages.is_empty() {
-        context.tell_if_unused(terminal).await?;
+        context.tell_if_unused(terminal).await.map_err(CliError::store("count the held addresses"))?;
     }
     terminal.list(&COLUMNS, usages.iter().collect(), output)?;
     let is_table = matches!(output.format, ListFormat::Table | ListFormat::Wide);

@@ -26,14 +26,19 @@ impl Obstacle {
 
 /// What the standard library says before the words of the resolver.
 const NO_ADDRESS: &str = "failed to lookup address information";
+/// What is said of an endpoint that is named by a name and does not answer: nothing tells whether it was resolved.
+pub const NOT_RESOLVED: &str = ", or its name was not resolved";
 
 /// An obstacle that may pass by itself.
 impl<T: Into<String>> From<T> for Obstacle {
     fn from(what: T) -> Self {
         let what = what.into();
-        let remedy = match what.contains(NO_ADDRESS) {
-            true => "correct the name in `etcd.endpoints`, or let the DNS of this node resolve it",
-            false => "check that etcd runs, and that this node reaches `etcd.endpoints`",
+        let remedy = if what.contains(NO_ADDRESS) {
+            "correct the name in `etcd.endpoints`, or let the DNS of this node resolve it"
+        } else if what.contains(NOT_RESOLVED) {
+            "check that etcd runs, and that this node resolves and reaches `etcd.endpoints`"
+        } else {
+            "check that etcd runs, and that this node reaches `etcd.endpoints`"
         };
         Self::new(what, remedy)
     }

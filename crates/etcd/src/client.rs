@@ -25,7 +25,7 @@ use metes_core::limits;
 use metes_core::txn::{Compare, Entry, Found, List, NestedReply, Op, Reply, Txn};
 use metes_engine::follow::{Changes, Follow, FollowEnd, KeyChange};
 use metes_engine::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
-use metes_engine::obstacle::Obstacle;
+use metes_engine::obstacle::{NOT_RESOLVED, Obstacle};
 use metes_engine::random::{random_below, random_pause};
 use metes_engine::tried::Tried;
 
@@ -433,7 +433,9 @@ impl Etcd {
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
         let index = self.index(turn);
         let connected = timeout(limit, self.open(index)).await.unwrap_or_else(|_| {
-            let why = format!("{}: no connection in {} ms", self.access.endpoints[index], limit.as_millis());
+            let endpoint = &self.access.endpoints[index];
+            let or_name = if has_name(endpoint) { NOT_RESOLVED } else { "" };
+            let why = format!("{endpoint}: no connection in {} ms{or_name}", limit.as_millis());
             Err((NoAnswer::Refused(why), Reading::Passing))
         });
         let client = connected.map_err(|unanswered| {
@@ -951,4 +953,9 @@ fn key_change(event: &ec::Event) -> Option<KeyChange> {
         before: event.prev_kv().map(|before| before.value().to_vec()),
         after: is_put.then(|| kv.value().to_vec()),
     })
+}
+/// True if an endpoint is named by a name, and not by an address.
+fn has_name(endpoint: &str) -> bool {
+    let host = endpoint.parse::<tonic::transport::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned));
+    host.is_some_and(|host| host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_err())
 }

@@ -41,7 +41,7 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || "neither ADDRESS:PORT, [ADDRESS]:PORT nor :PORT".to_owned();
         let (address, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let port: u16 = port.parse().map_err(|_| wrong())?;
+        let port: u16 = port.parse().map_err(|_| format!("{port:?} is not a port: expected 0 to 65535"))?;
         if address.is_empty() {
             // If the machine has IPv6, its unspecified address serves for both.
             return Ok(Self(vec![

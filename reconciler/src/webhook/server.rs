@@ -46,7 +46,9 @@ pub async fn run(cli: &Cli, args: &WebhookArgs) -> Result<(), String> {
     let webhook = Arc::new(Webhook { identity, host_file: cli.common.config.clone() });
     webhook.host_file()?;
     let mut signals = Signals::new().map_err(|e| e.to_string())?;
-    let listener = listen::bind(&args.listen).await.map_err(|e| format!("cannot listen: {e}"))?;
+    let listener = listen::bind(&args.listen)
+        .await
+        .map_err(|e| format!("--listen {}: cannot listen: {e}", args.listen))?;
     if let Ok(address) = listener.local_addr() {
         tracing::info!(%address, "serving");
     }

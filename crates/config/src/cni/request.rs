@@ -80,7 +80,10 @@ impl Environment {
             let named = container.zip(interface);
             return Ok(named.map(|(container_id, ifname)| Attachment { container_id, ifname }));
         }
-        Err(Error::environment(format!("required env variables [{}] missing", missing.join(","))))
+        Err(Error::environment(format!("required env variables [{}] missing", missing.join(",")))
+            .with_details(
+                "a runtime sets them when it calls a plugin; for a command of metes, unset CNI_COMMAND",
+            ))
     }
 
     /// True if CNI_NETNS may be the plugin's own network namespace.
@@ -137,7 +140,10 @@ impl Request {
         }
         let config = read_config(stdin)?;
         let name = network_name(&config)?;
-        let verb = verb.ok_or_else(|| Error::environment(format!("unknown CNI_COMMAND: {}", env.command)))?;
+        let verb = verb.ok_or_else(|| {
+            Error::environment(format!("unknown CNI_COMMAND: {}", env.command))
+                .with_details("expected ADD, DEL, CHECK, GC, STATUS or VERSION")
+        })?;
         let version = Version::for_verb(text_or_absent(&config, "cniVersion")?, verb)?;
         let args = match verb {
             Verb::Add => Args::parse(&env.args)?,
@@ -170,7 +176,13 @@ impl Request {
 }
 
 fn read_config(stdin: &[u8]) -> Result<Json, Error> {
-    let refused = |reason: &str| Error::decode(format!("error unmarshall network config: {reason}"));
+    let refused = |reason: &str| {
+        Error::decode(format!("error unmarshall network config: {reason}"))
+            .with_details("stdin must have the network's configuration, a JSON object")
+    };
+    if stdin.trim_ascii().is_empty() {
+        return Err(refused("stdin is empty"));
+    }
     if stdin.len() > MAX_STDIN_BYTES {
         return Err(refused("stdin is larger than 1 MiB"));
     }
@@ -182,7 +194,8 @@ fn read_config(stdin: &[u8]) -> Result<Json, Error> {
 
 fn network_name(config: &Json) -> Result<String, Error> {
     match text_or_absent(config, "name")? {
-        "" => Err(Error::invalid_config("missing network name")),
+        "" => Err(Error::invalid_config("missing network name")
+            .with_details("write `name` beside `cniVersion`; it is not `network_name` of `ipam`")),
         name if is_identifier(name) => Ok(name.to_owned()),
         name => Err(Error::invalid_config("invalid characters found in network name").with_details(name)),
     }
@@ -281,7 +294,9 @@ mod tests {
         ];
         for (command, msg) in table {
             let bare = Environment { command: command.to_owned(), ..Environment::default() };
-            assert_eq!(refused(&bare, CONFIG), (4, msg.to_owned(), String::new()));
+            let (code, found, details) = refused(&bare, CONFIG);
+            assert_eq!((code, found.as_str()), (4, msg));
+            assert!(details.contains("unset CNI_COMMAND"), "{details}");
         }
     }
 

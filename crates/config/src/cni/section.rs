@@ -73,7 +73,7 @@ impl<'a> Section<'a> {
     ) -> Result<Option<T>, Error> {
         match self.read(key, expected, Json::text)?.filter(|text| !text.is_empty()) {
             None => Ok(None),
-            Some(text) => parse(text).map(Some).ok_or_else(|| self.invalid(key, expected)),
+            Some(text) => parse(text).map(Some).ok_or_else(|| self.misread(key, expected, text)),
         }
     }
 
@@ -131,10 +131,10 @@ impl<'a> Section<'a> {
     ) -> Result<Vec<T>, Error> {
         let parsed = |(at, item): (usize, &Json)| match item.text() {
             Some("") => None,
-            text => Some(
-                text.and_then(&parse)
-                    .ok_or_else(|| self.invalid_value(&format!("{key}[{at}]"), expected, item)),
-            ),
+            None => Some(Err(self.invalid_value(&format!("{key}[{at}]"), expected, item))),
+            Some(text) => {
+                Some(parse(text).ok_or_else(|| self.misread(&format!("{key}[{at}]"), expected, text)))
+            }
         };
         self.list(key)?.iter().enumerate().filter_map(parsed).collect()
     }
@@ -178,11 +178,21 @@ impl<'a> Section<'a> {
     pub(crate) fn invalid_value(&self, key: &str, expected: &str, found: &Json) -> Error {
         let found = match (found, self.shows) {
             (Json::Null, _) => "nothing".to_owned(),
-            (Json::String(_), Shows::Kinds) => "a string that is not".to_owned(),
             (_, Shows::Kinds) => found.kind().to_owned(),
             (_, Shows::Values) => shorten(&found.to_string()),
         };
         Error::invalid_config(format!("`{}` must be {expected}, found {found}", self.at(key)))
+    }
+
+    /// The error for a string that does not have the expected form.
+    fn misread(&self, key: &str, expected: &str, text: &str) -> Error {
+        match self.shows {
+            Shows::Values => self.invalid_value(key, expected, &Json::from(text)),
+            Shows::Kinds => Error::invalid_config(format!(
+                "`{}` must be {expected}, found a string of another form",
+                self.at(key)
+            )),
+        }
     }
 
     fn read<T>(

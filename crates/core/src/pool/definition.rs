@@ -53,7 +53,7 @@ pub struct PoolDefinition {
     #[serde(default, with = "text", skip_serializing_if = "is_default")]
     pub cooldown_when_full: WhenFull,
     /// For how long its addresses stay with a pod's name; none: no network may ask for that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "text", skip_serializing_if = "Option::is_none")]
     pub keep: Option<Keep>,
     /// The pods that may take addresses from it; absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -503,6 +503,16 @@ impl Text for CooldownTime {
 
     fn write(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Text for Option<Keep> {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map(Some)
+    }
+
+    fn write(&self) -> String {
+        self.map(|keep| keep.to_string()).unwrap_or_default()
     }
 }
 

@@ -73,15 +73,14 @@ impl OfPod {
     /// A line of a file: `prod/db-0 net1 10.56.0.77`.
     fn of_line(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
-        let (Some(pod), Some(ifname)) = (words.next(), words.next()) else {
-            return Err("expected NAMESPACE/NAME INTERFACE ADDRESS...".to_owned());
-        };
+        let expected = "expected NAMESPACE/NAME INTERFACE ADDRESS...";
+        let (Some(pod), Some(ifname)) = (words.next(), words.next()) else { return Err(expected.to_owned()) };
         let pod = pod_name(pod).map_err(|why| format!("{pod:?}: {why}"))?;
         let ifname = ifname.parse().map_err(|why| format!("{ifname:?}: {why}"))?;
         let address = |word: &str| hold_address(word).map_err(|why| format!("{word:?}: {why}"));
         let addresses: Vec<IpAddr> = words.map(address).collect::<Result<_, _>>()?;
         if addresses.is_empty() {
-            return Err("expected an address after the interface".to_owned());
+            return Err(format!("{expected}, found no address after {ifname}"));
         }
         Ok(Self { pod, ifname, addresses })
     }

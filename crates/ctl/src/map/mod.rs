@@ -21,6 +21,7 @@ use serde::Serialize;
 use super::inventory::Inventory;
 use super::list::tell_unreadable;
 use super::output::value_name;
+use super::selector::fault_of;
 use super::{CliError, Context, Terminal};
 use area::{Area, Drawn, areas};
 use metes_config::keys::nearest;
@@ -146,15 +147,17 @@ fn drawn(
 }
 
 fn unknown(args: &MapArgs, ranges: &Inventory, networks: &[NetworkName]) -> CliError {
-    let (what, kind) =
-        (&args.what, args.kind.map_or_else(|| "network, pool or prefix".to_owned(), value_name));
+    if let Some(fault) = fault_of(&args.what) {
+        return CliError::Refused(fault);
+    }
+    let (what, kind) = (&args.what, args.kind.map_or_else(|| "network or pool".to_owned(), value_name));
     let pools =
         ranges.pools.iter().map(|pool| pool.pool.as_str()).filter(|_| args.kind != Some(MapKind::Network));
     let networks = networks.iter().map(NetworkName::as_str).filter(|_| args.kind != Some(MapKind::Pool));
     let names: Vec<&str> = networks.chain(pools).collect();
     let similar = nearest(what, &names, SIMILAR_NAME_EDITS);
     let similar = similar.map(|similar| format!("; did you mean {similar:?}?")).unwrap_or_default();
-    CliError::Refused(format!("there is no {kind} {what:?}{similar}"))
+    CliError::Refused(format!("no {kind} {what:?} is known{similar}; metes usage lists networks and pools"))
 }
 
 /// Adds what is held to the ranges.

@@ -51,8 +51,15 @@ pub(super) async fn list<K: Kv>(
     let pools = read(context, terminal).await?;
     let keys = context.session.keys;
     let rows = pools.iter().filter(|pool| is_of(pool, args.network.as_ref()));
-    let rows = rows.map(|pool| ListedPool::new(pool, pools.revision_of(keys, &pool.pool))).collect();
+    let rows: Vec<_> = rows.map(|pool| ListedPool::new(pool, pools.revision_of(keys, &pool.pool))).collect();
+    tell_none(rows.is_empty(), args.network.as_ref(), terminal);
     terminal.list(&LIST_COLUMNS, rows, &args.output)
+}
+
+fn tell_none(is_empty: bool, network: Option<&NetworkName>, terminal: &mut Terminal<'_>) {
+    if let (true, Some(network)) = (is_empty, network) {
+        terminal.tell(&format!("metes: no pool has network {network}; metes pool list shows all"));
+    }
 }
 
 fn is_of(pool: &PoolDefinition, network: Option<&NetworkName>) -> bool {
@@ -98,7 +105,8 @@ pub(super) async fn status<K: Kv>(
     let pools = chosen(&inventory.pools, args.name.as_ref())?;
     let pools = pools.into_iter().filter(|pool| is_of(pool, args.network.as_ref()));
     let held = HeldOfPools::new(&inventory);
-    let rows = pools.map(|pool| PoolUse::new(pool, &held)).collect();
+    let rows: Vec<_> = pools.map(|pool| PoolUse::new(pool, &held)).collect();
+    tell_none(rows.is_empty(), args.network.as_ref(), terminal);
     terminal.list(&STATUS_COLUMNS, rows, &args.output)
 }
 

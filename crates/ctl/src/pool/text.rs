@@ -94,13 +94,17 @@ fn json_fault(text: &str, document: usize) -> Option<(String, Option<TextPlace>)
 
 /// An error of serde without the words of programmers.
 fn in_plain_words(what: String) -> String {
-    const WORDS: [(&str, &str); 7] = [
+    const WORDS: [(&str, &str); 8] = [
         ("expected a sequence", "expected a list"),
         ("invalid type: sequence", "invalid type: a list"),
         ("invalid type: map", "invalid type: an object"),
         ("invalid type: unit value", "invalid type: nothing"),
         ("floating point", "number"),
         ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
+        (
+            "found character that cannot start any token",
+            "no key or value begins with this character (YAML is indented with blanks, not with tabs)",
+        ),
         ("invalid IP address syntax", "it is not an IP address: expected one such as 10.0.0.1"),
     ];
     WORDS.iter().fold(what, |what, (word, plain)| what.replace(word, plain))
@@ -237,7 +241,7 @@ ranges:
                 "f.yaml:5:9: ranges: invalid type: string \"10.0.0.0/24\", expected a list",
             ),
             (second("pool: [\n"), "f.yaml:"),
-            (second("pool: b\n\tranges: []\n"), "f.yaml, document 2: found a tab character"),
+            (second("pool: b\n\tranges: []\n"), "f.yaml:5:1: found a tab character"),
             (
                 second("[1, 2]\n"),
                 "f.yaml:4:1: invalid type: a list, expected a pool, with `pool` and `ranges`",

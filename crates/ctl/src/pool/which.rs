@@ -133,6 +133,9 @@ impl<'a> PoolChoice<'a> {
     fn words(&self) -> String {
         let names: Vec<&str> = self.pools.iter().map(|pool| pool.as_str()).collect();
         let head = match &names[..] {
+            [] if self.judged.is_empty() => {
+                "no pool: none has `for`, which says whom `auto` gives it".to_owned()
+            }
             [] => "no pool".to_owned(),
             [name] => format!("pool {name}"),
             names => format!("the first of these pools that has a free address: {}", names.join(" ")),

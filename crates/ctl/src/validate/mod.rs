@@ -112,7 +112,10 @@ fn print_allowed(args: &ValidateArgs, terminal: &mut Terminal<'_>) -> Result<Exi
     print::text(&judged).lines().for_each(|line| terminal.tell(line));
     let has_error = judged.findings.iter().any(|finding| finding.issue.id.severity() == Severity::Error);
     if judged.needs.is_empty() && judged.unreadable.is_empty() && !has_error {
-        judged.unreadable.push("there is no definition of a network that uses metes".to_owned());
+        let files: Vec<_> = args.files.iter().map(|file| file.display().to_string()).collect();
+        judged
+            .unreadable
+            .push(format!("there is no definition of a network that uses metes in {}", files.join(", ")));
     }
     judged.unreadable.iter().for_each(|why| terminal.tell(&format!("metes: {why}")));
     if !judged.unreadable.is_empty() {
