@@ -288,6 +288,7 @@ async fn config(kubeconfig: Option<&Path>) -> Result<Config, ApiError> {
             KubeconfigError::LoadClusterOfContext(name) => {
                 format!("its context names cluster {name:?}, and none of its clusters has that name")
             }
+            KubeconfigError::ReadConfig(e, _) => e.to_string(),
             e => causes(e),
         };
         ApiError { asked: "find the API".to_owned(), why: format!("{which} cannot be used: {why}") }

@@ -127,9 +127,14 @@ impl ToCni for Refused {
                 let (by, since) = (&held.owner, &held.created_at);
                 Error::new(
                     Code::AddressNotAvailable,
-                    format!("the requested address {address} in network {network} is held by {by}{pod} since {since}"),
+                    format!(
+                        "the address {address} asked of network {network} has been held by {by}{pod} since {since}"
+                    ),
                 )
-                .with_details("ask for another address, or for none; `metes show` says more about the holder")
+                .with_details(format!(
+                    "ask for another address, or for none where a range gives one; `metes show {address}` says more \
+                     about the holder"
+                ))
             }
             Refused::SetAside(address, network, note) => Error::new(
                 Code::AddressNotAvailable,

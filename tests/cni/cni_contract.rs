@@ -488,7 +488,7 @@ fn a_requested_address_that_is_held_is_refused_with_its_holder() {
     let refused = node.add("c2").args(&format!("IP={address}")).config(&network(subnet())).run();
     let msg = refused.error(101)["msg"].as_str().unwrap_or_default().to_owned();
     assert!(
-        msg.contains(" is held by eth0 of container c1 on n1 of cluster test (pod ns/web-0) since 2"),
+        msg.contains(" has been held by eth0 of container c1 on n1 of cluster test (pod ns/web-0) since 2"),
         "{refused}"
     );
     cluster.assert_clean();

@@ -221,7 +221,7 @@ fn a_hold_is_made_beforehand_or_for_the_pod_that_has_the_addresses() {
     // A pod of a network that was not sticky goes on with its address.
     let plain = network(json!({"range": "10.0.0.0/29"}));
     assert_eq!(add(&node, "c2", ("db-1", "u2"), &plain).address(), "10.0.0.1");
-    for (pod, word) in [("prod/db-2", "holds it since"), ("prod/db-0", "metes hold --remove")] {
+    for (pod, word) in [("prod/db-2", "has held the address since"), ("prod/db-0", "metes hold --remove")] {
         let refused = hold("10.0.0.1", pod, &[]);
         assert!(!refused.succeeded() && refused.to_string().contains(word), "{pod}: {refused}");
     }
@@ -278,7 +278,7 @@ fn holds_of_many_pods_come_from_a_file() {
         "# databases\nprod/db-0 eth0 10.0.0.5\nprod/db-1 eth0 10.0.0.1\n\nprod/db-2 eth0 10.0.0.2\n",
     );
     // One is taken, which does not stop the others.
-    assert!(!made.succeeded() && made.to_string().contains("holds it since"), "{made}");
+    assert!(!made.succeeded() && made.to_string().contains("has held the address since"), "{made}");
     assert_eq!(holds(&node), [["10.0.0.2", "db-2", "eth0", "-"], ["10.0.0.5", "db-0", "eth0", "-"]]);
     assert_eq!(add(&node, "c2", ("db-0", "u2"), &sticky()).address(), "10.0.0.5");
     cluster.assert_clean();

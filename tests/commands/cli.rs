@@ -616,8 +616,9 @@ fn whatever_is_named_is_shown() {
         ("nosuch", &["no network, pool, namespace, node or container"]),
         ("10.9.0.0/16", &["no address of prefix 10.9.0.0/16 is held"]),
         ("ns/nosuch", &["pod ns/nosuch holds no address"]),
-        ("10.9.0.0/33", &["10.9.0.0/33 is not a prefix", "0 to 32, and it is 33"]),
+        ("10.9.0.0/33", &["10.9.0.0/33 is not a prefix", "must be 0 to 32"]),
         ("storage/10.0.0.256", &["10.0.0.256 is not an address"]),
+        ("stroage/10.0.0.2", &["no network stroage is known; did you mean \"storage\"?"]),
         ("storage/10.0.0.2", &["storage/10.0.0.2 is not held"]),
         ("/10.0.0.1", &["10.0.0.1 is not recorded as a static address", "metes show 10.0.0.1"]),
     ] {

@@ -226,7 +226,7 @@ fn wrong_texts_are_refused_and_nothing_is_written() {
     report(
         [
             (String::new(), "stdin has no pool in it"),
-            ("pool: [".to_owned(), "stdin:1:"),
+            ("pool: [".to_owned(), "stdin:2:1: it is not YAML"),
             (
                 large,
                 "stdin:1:1: it has 65598 bytes: a pool has at most 65536; make two pools of it",

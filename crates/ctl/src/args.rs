@@ -8,6 +8,7 @@ use clap_complete::Shell;
 
 use super::check::CheckArgs;
 use super::hold::{HoldArgs, HoldsArgs};
+use super::input::duration;
 use super::leaks::LeaksArgs;
 use super::list::ListArgs;
 use super::map::MapArgs;
@@ -181,11 +182,6 @@ pub(super) enum Command {
     /// Show and change named pools of addresses
     #[command(subcommand, after_help = POOL_AFTER_HELP)]
     Pool(PoolVerb),
-}
-
-/// A duration as people write it.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| "expected a duration, such as 30s, 5m or 1h 30m".to_owned())
 }
 
 fn timeout(text: &str) -> Result<Duration, String> {

@@ -15,8 +15,8 @@ use clap::Args;
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 
-use super::args::duration;
 use super::filter::{PodName, pod_name};
+use super::input::duration;
 use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};
@@ -85,10 +85,21 @@ pub(super) struct HoldArgs {
 #[derive(Debug, Args)]
 pub(super) struct HoldsArgs {
     /// Only addresses of this network
-    #[arg(long, value_parser = NetworkName::stored)]
+    #[arg(value_name = "NETWORK", value_parser = network_alone)]
+    only: Option<NetworkName>,
+    /// The same
+    #[arg(long, value_parser = NetworkName::stored, conflicts_with = "only")]
     network: Option<NetworkName>,
     #[command(flatten)]
     output: ListOutput,
+}
+
+/// A network where an address may be meant.
+fn network_alone(text: &str) -> Result<NetworkName, String> {
+    if text.parse::<IpAddr>().is_ok() {
+        return Err(format!("expected a network; metes show {text} says if it is set aside"));
+    }
+    NetworkName::stored(text).map_err(|e| e.to_string())
 }
 
 fn hold_address(text: &str) -> Result<IpAddr, String> {
@@ -305,7 +316,7 @@ pub(super) async fn holds<K: Kv>(
     args: &HoldsArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let network = args.network.as_ref();
+    let network = args.only.as_ref().or(args.network.as_ref());
     let mut rows = read_holds(context, network, terminal).await?;
     rows.extend(pod::read_holds(context, network, terminal).await?);
     rows.sort_by(|one, other| (&one.network, one.address).cmp(&(&other.network, other.address)));

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use super::CliError;
 use metes_core::limits;
@@ -52,4 +53,9 @@ pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, String), CliE
         .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text")));
     let text = text.map_err(|e| CliError::Refused(format!("cannot read {name}: {e}")))?;
     Ok((name, text))
+}
+
+/// A duration as people write it.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| "expected a duration, such as 30s, 5m or 1h 30m".to_owned())
 }

@@ -19,7 +19,6 @@ use metes_core::pool::{
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, List, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
-use metes_engine::session::Session;
 use metes_engine::walk::walk;
 
 /// So many owners are looked up one by one; for more, all are listed.
@@ -95,19 +94,24 @@ impl<K: Kv> Context<'_, K> {
         self.with_owners(inventory).await
     }
 
-    /// Where nothing was found: says so if nothing was ever stored, because another prefix may be meant.
+    /// Where nothing was found: says so if nothing was ever stored.
     pub(super) async fn tell_if_unused(&self, terminal: &mut Terminal<'_>) -> Result<(), Failure> {
-        let Session { keys, .. } = self.session;
-        let mut seen = Snapshot::default();
-        self.session.read(&[keys.meta()], &mut seen).await?;
-        if seen.entry(&keys.meta()).is_none() {
-            let prefix = &self.settings.prefix;
-            terminal.tell(&format!(
-                "metes: nothing is stored below {prefix}: no ADD has written there, or `etcd.prefix` is not that of \
-                 the nodes"
-            ));
+        if let Some(unused) = self.unused_words().await? {
+            terminal.tell(&format!("metes: {unused}"));
         }
         Ok(())
+    }
+
+    /// That nothing was ever stored, because another prefix may be meant; none if there is something.
+    pub(super) async fn unused_words(&self) -> Result<Option<String>, Failure> {
+        let (meta, prefix) = (self.session.keys.meta(), &self.settings.prefix);
+        let mut seen = Snapshot::default();
+        self.session.read(std::slice::from_ref(&meta), &mut seen).await?;
+        Ok(seen.entry(&meta).is_none().then(|| {
+            format!(
+                "nothing is stored below {prefix}: no ADD has written there, or `etcd.prefix` is not that of the nodes"
+            )
+        }))
     }
 
     /// Reads the ranges of pools, and those that configurations ask for.

@@ -118,7 +118,11 @@ pub(super) async fn release<K: Kv>(
     for owner in &owners {
         terminal.tell(&plan_words(&inventory, owner));
     }
-    terminal.confirm(args.yes, "Free them? Nothing may use them any more.", "nothing was freed")?;
+    terminal.confirm(
+        args.yes,
+        "Free them? Make sure that nothing uses them any more.",
+        "nothing was freed",
+    )?;
     let mut leases = CoolingLeases::default();
     let mut code = ExitCode::SUCCESS;
     for owner in owners {

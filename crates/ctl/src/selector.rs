@@ -270,9 +270,8 @@ pub(super) fn fault_of(what: &str) -> Option<String> {
     if let (Ok(address), true) = (before.parse::<IpAddr>(), is_number(last)) {
         let most = if address.is_ipv4() { 32_u32 } else { 128 };
         let is_right = last.parse::<u32>().is_ok_and(|length| length <= most);
-        return (!is_right).then(|| {
-            format!("{what} is not a prefix: the length behind the / is 0 to {most}, and it is {last}")
-        });
+        return (!is_right)
+            .then(|| format!("{what} is not a prefix: the length after the / must be 0 to {most}"));
     }
     let is_like_ipv4 = last.split('.').count() == 4 && last.split('.').all(is_number);
     (is_like_ipv4 && last.parse::<IpAddr>().is_err())
@@ -315,9 +314,13 @@ async fn named<K: Kv>(
             let mut names: Vec<String> = kinds.iter().map(|kind| value_name(*kind)).collect();
             let last = names.pop().unwrap_or_default();
             let names = if names.is_empty() { last } else { format!("{} or {last}", names.join(", ")) };
+            let elsewhere = match context.unused_words().await? {
+                Some(unused) => unused,
+                None if is_asked(WordKind::Container) => "metes list shows what is held".to_owned(),
+                None => "metes usage shows the ranges".to_owned(),
+            };
             Err(format!(
-                "{word:?} is not an address, and no {names} of that name is known{similar}; metes list shows \
-                 what is held"
+                "{word:?} is not an address, and no {names} of that name is known{similar}; {elsewhere}"
             ))
         }
         several => {

@@ -9,9 +9,10 @@ use super::filter::Filter;
 use super::inventory::{COLUMNS, Row};
 use super::list::tell_unreadable;
 use super::output::{ListFormat, ListOutput};
-use super::selector::{self, Selector, WordKind};
+use super::selector::{self, SIMILAR_NAME_EDITS, Selector, WordKind};
 use super::table::{or_dash, printable};
 use super::{CliError, Context, Terminal};
+use metes_config::keys::did_you_mean;
 use metes_core::keys::LeaseId;
 use metes_core::pool::{Addr, HoldNote, KnownRange, NetworkName, PodUid, Standing, known_ranges};
 use metes_core::snapshot::Snapshot;
@@ -100,7 +101,17 @@ async fn nothing<K: Kv>(
     if found.is_empty() {
         context.tell_if_unused(terminal).await?;
         found.push(match wanted {
-            Some(network) => format!("no known range of network {network} has it"),
+            Some(network) => {
+                let networks = context.networks().await?;
+                let names: Vec<&str> = networks.iter().map(NetworkName::as_str).collect();
+                match networks.contains(network) {
+                    true => format!("no known range of network {network} has it"),
+                    false => format!(
+                        "no network {network} is known{}; metes usage lists the networks",
+                        did_you_mean(network.as_str(), &names, SIMILAR_NAME_EDITS)
+                    ),
+                }
+            }
             None => format!(
                 "no known range has it; metes show /{address} looks for a static address that is only recorded"
             ),

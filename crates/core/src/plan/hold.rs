@@ -53,7 +53,8 @@ pub enum HoldRefused {
     #[error("stored state cannot be decoded: {0}; `metes check` says more")]
     Bad(#[from] BadRecord),
     /// Somebody holds the address.
-    #[error("{} holds the address since {}; `metes show` says more", holder(.0), .0.created_at)]
+    #[error("{} has held the address since {}: choose another one, or wait until it is free", holder(.0),
+            .0.created_at)]
     Held(Box<Reservation>),
     /// It is set aside already, with another note.
     #[error("it is set aside already: {}; `metes hold --remove` ends that", .0.note)]

@@ -104,7 +104,7 @@ pub(super) async fn map<K: Kv>(
     if areas.is_empty() {
         let what = &args.what;
         return Err(CliError::Refused(format!(
-            "nothing is held in {what}, and no range that is known of is there"
+            "nothing is held in {what}, and no known range overlaps it; metes usage lists the ranges"
         )));
     }
     tell_outside(&inventory, &drawn, &areas, terminal);
@@ -193,9 +193,7 @@ fn tell_outside(inventory: &Inventory, drawn: &Drawn, areas: &[Area], terminal: 
         .sum();
     let outside = inventory.rows.len().saturating_sub(shown);
     if outside > 0 {
-        terminal.tell(&format!(
-            "metes: {outside} of its addresses lie in no range that is known of, and are not drawn"
-        ));
+        terminal.tell(&format!("metes: {outside} of its addresses lie in no known range, and are not drawn"));
     }
 }
 

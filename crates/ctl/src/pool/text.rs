@@ -62,7 +62,8 @@ pub(crate) fn documents<'t>(
         let pool = match Option::<UncheckedPool>::deserialize(document) {
             Ok(pool) => pool?,
             Err(e) => {
-                let (what, place) = json_fault(text, at).unwrap_or_else(|| TextPlace::of_error(&e));
+                let fault = json_fault(text, at).or_else(|| yaml_fault(text, at));
+                let (what, place) = fault.unwrap_or_else(|| TextPlace::of_error(&e));
                 return Some((at, Err(PoolTextFault { what: with_meant(in_plain_words(what)), place })));
             }
         };
@@ -90,6 +91,13 @@ fn json_fault(text: &str, document: usize) -> Option<(String, Option<TextPlace>)
     let what = error.to_string();
     let what = what.strip_suffix(&format!(" at {place}")).unwrap_or(&what);
     Some((format!("it is not JSON: {what}"), Some(place)))
+}
+
+/// The fault of a document that is not YAML. A key is judged as soon as it was read, so that error may come first.
+fn yaml_fault(text: &str, document: usize) -> Option<(String, Option<TextPlace>)> {
+    let error = IgnoredAny::deserialize(Deserializer::from_str(text).nth(document)?).err()?;
+    let (what, place) = TextPlace::of_error(&error);
+    Some((format!("it is not YAML: {what}"), place))
 }
 
 /// An error of serde without the words of programmers.
@@ -240,8 +248,13 @@ ranges:
                 second("pool: b\nranges: 10.0.0.0/24\n"),
                 "f.yaml:5:9: ranges: invalid type: string \"10.0.0.0/24\", expected a list",
             ),
+            // The text before the fault would be another range.
+            (
+                second("pool: b\nranges:\n  - range: 10.0.0.0/24\n     gateway: 10.0.0.1\n"),
+                "f.yaml:7:13: it is not YAML: mapping values are not allowed",
+            ),
             (second("pool: [\n"), "f.yaml:"),
-            (second("pool: b\n\tranges: []\n"), "f.yaml:5:1: found a tab character"),
+            (second("pool: b\n\tranges: []\n"), "f.yaml:5:1: it is not YAML: found a tab character"),
             (
                 second("[1, 2]\n"),
                 "f.yaml:4:1: invalid type: a list, expected a pool, with `pool` and `ranges`",
