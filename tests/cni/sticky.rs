@@ -260,7 +260,10 @@ fn holds_of_many_pods_come_from_a_file() {
         node.cli(["hold", "-f", path, "--network", "default", "--force", "--keep", "30d"])
     };
     for (text, told) in [
-        ("prod/db-0 eth0 10.0.0.2\nprod/db-1 10.0.0.3\n", "line 2: expected an address after the interface"),
+        (
+            "prod/db-0 eth0 10.0.0.2\nprod/db-1 10.0.0.3\n",
+            "line 2: expected NAMESPACE/NAME INTERFACE ADDRESS..., found no address after 10.0.0.3",
+        ),
         ("# none\n", "names no pod"),
         ("prod/db-0\n", "line 1: expected NAMESPACE/NAME INTERFACE ADDRESS..."),
         ("db-0 eth0 10.0.0.2\n", "line 1: \"db-0\": expected NAMESPACE/NAME"),
