@@ -102,18 +102,20 @@ pub struct Settings {
     pub rule: Rule,
 }
 
-/// The least that is logged.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum LogLevel {
-    /// Failures.
-    Error,
-    /// Also things to look at.
-    #[default]
-    Warning,
-    /// Also each step that changes something.
-    Info,
-    /// Also how it was decided.
-    Debug,
+metes_core::named_enum! {
+    /// The least that is logged.
+    #[derive(Default)]
+    pub enum LogLevel {
+        /// Failures.
+        Error = "error",
+        /// Also things to look at.
+        #[default]
+        Warning = "warning",
+        /// Also each step that changes something.
+        Info = "info",
+        /// Also how it was decided.
+        Debug = "debug",
+    }
 }
 
 impl LogLevel {
@@ -123,22 +125,10 @@ impl LogLevel {
     #[must_use]
     pub(crate) fn parse(word: &str) -> Option<Self> {
         match word.to_ascii_lowercase().as_str() {
-            "error" | "panic" => Some(Self::Error),
-            "warning" | "warn" => Some(Self::Warning),
-            "info" | "verbose" => Some(Self::Info),
-            "debug" => Some(Self::Debug),
-            _ => None,
-        }
-    }
-
-    /// The word for it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error",
-            Self::Warning => "warning",
-            Self::Info => "info",
-            Self::Debug => "debug",
+            "panic" => Some(Self::Error),
+            "warn" => Some(Self::Warning),
+            "verbose" => Some(Self::Info),
+            name => Self::named(name),
         }
     }
 }

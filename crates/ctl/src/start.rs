@@ -114,27 +114,20 @@ fn start(mut cli: Cli) -> Result<ExitCode, Error> {
             let kv = metes_etcd::open(access);
             let (keys, node) = (Keys::new(&settings.prefix), NodeState::known(&settings));
             let done = run(command, &kv, (&settings, &keys), node.as_ref(), cli.timeout, &mut terminal);
-            let done = runtime.block_on(done);
-            // A resolver that does not answer would be waited for.
-            runtime.shutdown_background();
-            return Ok(done);
+            Ok(runtime.block_on(done))
         }
         CliVerb::Validate(args) => validate(cli.config.as_deref(), &args, &mut terminal),
         CliVerb::Doctor(output) => {
-            let done = runtime.block_on(doctor(
-                (cli.config.as_deref(), &cli.endpoints),
-                cli.timeout,
-                &output,
-                &mut terminal,
-            ));
-            runtime.shutdown_background();
-            done
+            let of = (cli.config.as_deref(), cli.endpoints.as_slice());
+            runtime.block_on(doctor(of, cli.timeout, &output, &mut terminal))
         }
         CliVerb::Completion { shell } => {
             terminal.answer(&complete::script(shell)).map(|()| ExitCode::SUCCESS)
         }
         CliVerb::Version(args) => runtime.block_on(version(settings, &args, &mut terminal)),
     };
+    // A resolver that does not answer would be waited for.
+    runtime.shutdown_background();
     Ok(done.unwrap_or_else(|e| e.told(&mut terminal)))
 }
 

@@ -181,18 +181,19 @@ impl<'a> Section<'a> {
             (_, Shows::Kinds) => found.kind().to_owned(),
             (_, Shows::Values) => shorten(&found.to_string()),
         };
-        Error::invalid_config(format!("`{}` must be {expected}, found {found}", self.at(key)))
+        self.must_be(key, expected, &found)
     }
 
     /// The error for a string that does not have the expected form.
     fn misread(&self, key: &str, expected: &str, text: &str) -> Error {
         match self.shows {
             Shows::Values => self.invalid_value(key, expected, &Json::from(text)),
-            Shows::Kinds => Error::invalid_config(format!(
-                "`{}` must be {expected}, found a string of another form",
-                self.at(key)
-            )),
+            Shows::Kinds => self.must_be(key, expected, "a string of another form"),
         }
+    }
+
+    fn must_be(&self, key: &str, expected: &str, found: &str) -> Error {
+        Error::invalid_config(format!("`{}` must be {expected}, found {found}", self.at(key)))
     }
 
     fn read<T>(
