@@ -11,7 +11,7 @@ use metes_core::plan::pools::PoolRefused;
 use metes_core::pool::choose::Refusal;
 use metes_core::pool::range::Standing;
 use metes_core::pool::{
-    Held, Owner, POOLS_MAX, Pod, PoolDefinition, PoolName, RangeSet, RangeState, VERSION,
+    Held, Owner, POOLS_MAX, Pod, PoolDefinition, PoolName, Range, RangeSet, RangeState, VERSION, some_of,
 };
 use metes_core::snapshot::BadRecord;
 use metes_engine::drive::OutOfTime;
@@ -308,27 +308,18 @@ pub fn out_of_time() -> Error {
     Error::new(Code::TryAgain, OutOfTime.to_string()).with_details(OutOfTime::REASONS)
 }
 
-/// A full set names so many ranges.
-const RANGES_NAMED: usize = 8;
-
 /// No address of a set is free. `taken` is [`HELD`] or [`OR_COOLING`].
 #[must_use]
 pub fn full(set: &RangeSet, taken: &str) -> Error {
     let ranges = set.ranges();
-    let mut names: Vec<String> = ranges
-        .iter()
-        .take(RANGES_NAMED)
-        .map(|range| format!("{} ({} to {})", range.subnet(), range.first(), range.last()))
-        .collect();
-    if ranges.len() > RANGES_NAMED {
-        names.push(format!("and {} more", ranges.len() - RANGES_NAMED));
-    }
+    let words = |range: &Range| format!("{} ({} to {})", range.subnet(), range.first(), range.last());
+    let names: Vec<String> = ranges.iter().map(words).collect();
     let (network, size) = (ranges[0].network(), set.size());
     Error::new(
         Code::NoFreeAddress,
         format!(
             "no free address in network {network}, range {}: size {size}, {taken} {size}",
-            names.join(", ")
+            some_of(&names)
         ),
     )
     .with_details(

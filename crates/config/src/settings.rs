@@ -9,7 +9,7 @@ use super::etcd::{Endpoint, EtcdConfig, Login, Scheme, StoreKeys, TlsFiles};
 use super::network::Config;
 use super::sections::document;
 use crate::cni::{Error, Request, Verb};
-use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName, PoolName};
+use metes_core::pool::{ClusterName, NetworkName, NodeLabels, NodeName, PoolName, some_of};
 
 /// The default folder for the state of a node.
 pub(crate) const DEFAULT_SPOOL_DIR: &str = "/var/lib/cni/metes";
@@ -19,9 +19,6 @@ const DEFAULT_RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// GC's grace by default, in seconds.
 pub(crate) const DEFAULT_GC_GRACE_S: u64 = 300;
-
-/// The most prefixes that a refusal names.
-const SHOWN_PREFIXES: usize = 8;
 
 /// The variable in a runtime's environment that lets networks say where etcd is, on a node without a host file.
 pub const ALLOW_NAD_ETCD: &str = "METES_ALLOW_NAD_ETCD";
@@ -481,11 +478,7 @@ fn remedy_of(network: &NetworkName, prefixes: Option<&[IpNetwork]>) -> String {
     let (may, add) = match prefixes {
         None => (format!("does not list network {network}"), "it"),
         Some([]) => (format!("gives network {network} no prefix"), "one"),
-        Some(prefixes) => {
-            let mut shown: Vec<_> = prefixes.iter().take(SHOWN_PREFIXES).map(IpNetwork::to_string).collect();
-            shown.extend((prefixes.len() > SHOWN_PREFIXES).then(|| "...".to_owned()));
-            (format!("gives network {network} {}", shown.join(", ")), "a prefix")
-        }
+        Some(prefixes) => (format!("gives network {network} {}", some_of(prefixes)), "a prefix"),
     };
     format!("the host file's `allowed` {may}: correct `ipam`, or ask an administrator to add {add} there")
 }

@@ -59,3 +59,8 @@ pub(super) fn read_text(path: &Path, most: u64) -> Result<(String, String), CliE
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "expected a duration, such as 30s, 5m or 1h 30m".to_owned())
 }
+
+/// A number of rows.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1".to_owned())
+}

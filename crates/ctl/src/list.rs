@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::filter::{Filter, Place};
+use super::input::count;
 use super::inventory::{COLUMNS, Inventory, Row};
 use super::output::ListOutput;
 use super::selector::{self, Found, SIMILAR_NAME_EDITS, WordKind};
@@ -39,11 +40,6 @@ pub(super) struct ListArgs {
     watch_only: bool,
     #[command(flatten)]
     output: ListOutput,
-}
-
-/// A number of rows.
-pub(super) fn count(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a number from 1".to_owned())
 }
 
 /// Lists the held addresses that are wanted.

@@ -8,8 +8,9 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::filter::Filter;
+use super::input::count;
 use super::inventory::Row;
-use super::list::{AskedNames, count};
+use super::list::AskedNames;
 use super::output::ListOutput;
 use super::table::{CellForm, Column, Listed, or_dash};
 use super::{CliError, Context, Terminal};

@@ -12,10 +12,9 @@ use super::source::{Full, Source, SourceSet};
 use crate::keys::{Bytes, Keys};
 use crate::pool::auto::{AutoPool, chosen};
 use crate::pool::dns::PoolDns;
-use crate::pool::wanted::some_of;
 use crate::pool::{
     Addr, Facts, FromPool, Held, NetworkName, Order, POOLS_MAX, PoolDefinition, PoolElement, PoolName,
-    PoolRoute, PoolsWanted, RangeState, place,
+    PoolRoute, PoolsWanted, RangeState, place, some_of,
 };
 use crate::snapshot::{BadRecord, Snapshot};
 

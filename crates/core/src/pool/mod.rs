@@ -19,7 +19,7 @@ pub mod record;
 mod scan;
 pub mod selector;
 pub mod view;
-pub(crate) mod wanted;
+mod wanted;
 pub mod wish;
 
 pub use address::{Addr, Page, Summary};
@@ -36,5 +36,5 @@ pub use range_counts::RangeCounts;
 pub use record::*;
 pub use selector::*;
 pub use view::{Need, View};
-pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, RangesWanted, Wanted, place};
+pub use wanted::{POOLED_MAX, POOLS_MAX, PoolElement, PoolsWanted, RangesWanted, Wanted, place, some_of};
 pub use wish::{Start, Wish};

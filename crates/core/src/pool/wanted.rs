@@ -62,10 +62,11 @@ impl fmt::Display for Wanted {
 /// The most things of a kind that a sentence names.
 const NAMED_MAX: usize = 8;
 
-/// The first of some things, in words.
-pub(crate) fn some_of(all: &[impl ToString]) -> String {
+/// The first of some things, in words, and how many more there are.
+#[must_use]
+pub fn some_of(all: &[impl ToString]) -> String {
     let mut named: Vec<String> = all.iter().take(NAMED_MAX).map(ToString::to_string).collect();
-    named.extend((all.len() > NAMED_MAX).then(|| format!("{} more", all.len() - NAMED_MAX)));
+    named.extend((all.len() > NAMED_MAX).then(|| format!("and {} more", all.len() - NAMED_MAX)));
     named.join(", ")
 }
 
