@@ -128,7 +128,8 @@ impl ToCni for Refused {
                 Error::new(
                     Code::AddressNotAvailable,
                     format!(
-                        "the address {address} asked of network {network} has been held by {by}{pod} since {since}"
+                        "the address {address} requested from network {network} has been held by {by}{pod} since \
+                         {since}"
                     ),
                 )
                 .with_details(format!(
