@@ -309,7 +309,7 @@ fn labels() -> Labels {
 }
 
 fn reservation() -> Reservation {
-    Reservation::new(owner(), labels(), "2026-01-01T00:00:00Z".to_owned())
+    Reservation::new(owner(), "2026-01-01T00:00:00Z".to_owned())
 }
 
 fn owner_record() -> OwnerRecord {

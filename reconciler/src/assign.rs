@@ -140,12 +140,10 @@ pub(crate) enum Why {
         /// The mod revision of its record, for [`Gone`].
         revision: i64,
     },
-    /// A reservation whose owner has no record that lists it.
+    /// A reservation or a seat whose owner has no record that lists it.
     NoRecord {
-        /// The owner that the reservation names.
+        /// The owner that the reservation or the seat names.
         owner: Owner,
-        /// The pod that it names.
-        pod: Pod,
     },
     /// The assignment's own record uses this hold, which does not have the address.
     UsesHold(Owner),
@@ -458,8 +456,7 @@ impl Assignment {
     ) -> Result<Standing, Halt> {
         let Some(network) = &held.network else { return Ok(Standing::Ours) };
         let key = &keys.ip(network, Addr::from(held.address));
-        let Some(reservation) = snapshot.record::<Reservation>(key)? else { return Ok(Standing::Free) };
-        let (owner, pod) = (reservation.owner, reservation.labels.pod);
+        let Some(Reservation { owner, .. }) = snapshot.record(key)? else { return Ok(Standing::Free) };
         let is_mine = |record: &OwnerRecord| held.is_among(&record.addresses);
         if owner == self.owner && making.mine.as_ref().is_some_and(is_mine) {
             return Ok(Standing::Ours);
@@ -475,7 +472,7 @@ impl Assignment {
             if snapshot.read_at(&own) != snapshot.read_at(key) {
                 return Err(Halt::Read(vec![own, key.clone()]));
             }
-            return Ok(Standing::InTheWay(Why::NoRecord { owner, pod }));
+            return Ok(Standing::InTheWay(Why::NoRecord { owner }));
         };
         if owner.is_for_subject() {
             return self.standing_of_hold(keys, snapshot, gone, making, (owner, record));
@@ -498,7 +495,7 @@ impl Assignment {
         let created_at = self.created_at.clone();
         let reservation = match &making.seating {
             Some(seating) => Reservation::of_record(&seating.seat.hold, &seating.record, created_at),
-            None => Reservation::new(self.owner.clone(), self.labels.clone(), created_at),
+            None => Reservation::new(self.owner.clone(), created_at),
         };
         let reservation = reservation.encode();
         for held in making.made.iter().filter(|_| !making.joins()) {
@@ -545,7 +542,9 @@ impl Assignment {
         for network in self.indexed(making, freed) {
             let Some(key) = self.index_key(keys, network) else { continue };
             builder.unchanged(key.clone());
-            let named = snapshot.record::<PodIndex>(&key)?.map(|index| index.owner);
+            let Owner { cluster, ifname, .. } = &self.owner;
+            let index = snapshot.record::<PodIndex>(&key)?;
+            let named = index.map(|index| index.owner(cluster.as_ref(), ifname));
             if let Some(owner) = named.filter(|owner| *owner != self.owner && !freed.contains_key(owner)) {
                 let own = keys.owner(&owner);
                 if !snapshot.knows(&own) {
@@ -557,7 +556,7 @@ impl Assignment {
                     continue;
                 }
             }
-            builder.put(key, PodIndex::new(self.owner.clone()).encode());
+            builder.put(key, PodIndex::new(&self.owner).encode());
         }
         Ok(unread)
     }

@@ -14,7 +14,9 @@ use futures_util::stream::{self, StreamExt};
 use metes_core::keys::{Key, NetworkAddress};
 use metes_core::limits;
 use metes_core::meta;
-use metes_core::pool::{Addr, Lacking, NetworkName, OwnerKind, Record, Reservation, Subject};
+use metes_core::pool::{
+    Addr, Lacking, NetworkName, Owner, OwnerKind, OwnerRecord, Record, Reservation, Subject,
+};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, Op, Txn};
 use metes_engine::kv::{Failure, Kv};
@@ -124,31 +126,21 @@ impl<K: Kv, A: Api> Look<'_, K, A> {
             let mut snapshot = Snapshot::default();
             let keys: Vec<_> = some.iter().map(|one| session.keys.ip(&one.network, one.address)).collect();
             session.read(&keys, &mut snapshot).await?;
+            let holder = |key: &Vec<u8>| snapshot.record::<Reservation>(key).ok().flatten();
+            let owners: Vec<_> =
+                keys.iter().filter_map(holder).map(|of| session.keys.owner(&of.owner)).collect();
+            session.read(&owners, &mut snapshot).await?;
             let lacks = |(one, key): &(&Unheld, &Vec<u8>)| match snapshot.record::<Reservation>(key) {
                 Ok(None) => true,
-                Ok(Some(reservation)) => self.is_of_another(&reservation, &one.pod),
+                Ok(Some(reservation)) => {
+                    let record = snapshot.record(&session.keys.owner(&reservation.owner));
+                    is_of_another((&reservation.owner, record.ok().flatten()), &one.pod)
+                }
                 Err(_) => false,
             };
             left.extend(some.iter().zip(&keys).filter(lacks).map(|(one, _)| one.clone()));
         }
         Ok(left)
-    }
-
-    /// In doubt it is not: a runtime may not have said for which pod it called the plugin.
-    fn is_of_another(&self, reservation: &Reservation, pod: &Pod) -> bool {
-        let holder = &reservation.labels.pod;
-        match reservation.owner.kind() {
-            OwnerKind::Aside(..) => return true,
-            OwnerKind::Subject(Subject { namespace, name }) => {
-                return format!("{namespace}/{name}") != pod.full_name();
-            }
-            OwnerKind::Container(_) | OwnerKind::Unknown => {}
-        }
-        match &holder.uid {
-            Some(uid) => *uid != *pod.uid && pod.static_uids.iter().all(|other| *uid != **other),
-            None if holder.is_unknown() => false,
-            None => format!("{}/{}", holder.namespace, holder.name) != pod.full_name(),
-        }
     }
 
     /// Asks for the pods of these addresses once more: a pod that still reports its address keeps its row.
@@ -201,6 +193,25 @@ impl<K: Kv, A: Api> Look<'_, K, A> {
             session.txn(&Txn { step: "lacking", compares, then: ops.to_vec(), ..Txn::default() }).await?;
         }
         Ok(())
+    }
+}
+
+/// True if the owner of an address is another pod than this one. In doubt it is not: a runtime may not have said for
+/// which pod it called the plugin, and a record that is gone says nothing.
+fn is_of_another((owner, record): (&Owner, Option<OwnerRecord>), pod: &Pod) -> bool {
+    match owner.kind() {
+        OwnerKind::Aside(..) => return true,
+        OwnerKind::Subject(Subject { namespace, name }) => {
+            return format!("{namespace}/{name}") != pod.full_name();
+        }
+        OwnerKind::Container(_) | OwnerKind::Unknown => {}
+    }
+    let Some(OwnerRecord { labels, .. }) = record else { return false };
+    let holder = labels.pod;
+    match &holder.uid {
+        Some(uid) => *uid != *pod.uid && pod.static_uids.iter().all(|other| *uid != **other),
+        None if holder.is_unknown() => false,
+        None => format!("{}/{}", holder.namespace, holder.name) != pod.full_name(),
     }
 }
 

@@ -121,10 +121,10 @@ impl ToCni for Refused {
             )
             .with_details("ask for another address, or for none"),
             Refused::Held(address, network, held) => {
-                let Pod { namespace, name, .. } = &held.labels.pod;
+                let Pod { namespace, name, .. } = &held.pod;
                 let pod =
                     if name.is_empty() { String::new() } else { format!(" (pod {namespace}/{name})") };
-                let (by, since) = (&held.owner, &held.created_at);
+                let (by, since) = (&held.owner, &held.since);
                 Error::new(
                     Code::AddressNotAvailable,
                     format!(

@@ -123,11 +123,11 @@ fn owner(keys: &Keys, index: u32) -> [(Vec<u8>, Vec<u8>); 3] {
     let held = Held::new((FIRST + index).to_be_bytes().into(), Some(network.clone()));
     let scope = "default,00000000000000000000ffff0a000000-8".to_owned();
     let record = OwnerRecord::new(vec![held], Some(start), scope, labels.clone());
-    let reservation = Reservation::new(owner.clone(), labels, "2026-01-02T03:04:05Z".into());
+    let reservation = Reservation::new(owner.clone(), "2026-01-02T03:04:05Z".into());
     [
         (keys.ip(&network, address(index)), reservation.encode()),
         (keys.owner(&owner), record.encode()),
-        (keys.pod(owner.cluster.as_ref(), &uid, &owner.ifname, &network), PodIndex::new(owner).encode()),
+        (keys.pod(owner.cluster.as_ref(), &uid, &owner.ifname, &network), PodIndex::new(&owner).encode()),
     ]
 }
 

@@ -267,12 +267,12 @@ fn is_newer(value: &[u8]) -> bool {
 fn records_that_do_not_decode() {
     let rows = [
         // The key, its name in check, a field that it cannot be without, whether the address must stay occupied.
-        (IP, "undecodable-reservation", "container", true),
-        (NEXT_IP, "undecodable-reservation", "container", false),
+        (IP, "undecodable-reservation", "owner", true),
+        (NEXT_IP, "undecodable-reservation", "owner", false),
         (OWNER, "undecodable-owner", "addresses", true),
         ("v1/owner/test/a/c8/eth0", "undecodable-owner", "addresses", false),
         (POD, "undecodable-pod-index", "node", false),
-        ("v1/seat/test/@pod.ns/web-0/eth0/0", "undecodable-seat", "container", false),
+        ("v1/seat/test/@pod.ns/web-0/eth0/0", "undecodable-seat", "user", false),
         (TOMBSTONE, "undecodable-tombstone", "start", false),
         (CLUSTER, "undecodable-cluster", "uid", false),
         ("v1/pool/storage", "undecodable-pool", "definition", false),

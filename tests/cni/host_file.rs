@@ -502,7 +502,7 @@ fn names_of_node_and_cluster() {
     assert_eq!(row(&named), "other-name");
     let records = cluster.store().entries("v1/net/default/ip/");
     let record: Value = serde_json::from_slice(&records[0].1).expect("a reservation is JSON");
-    assert_eq!(record["cluster"], "east");
+    assert_eq!(record["owner"], "east/other-name/c/eth0");
     named.del("c").config(&range()).run().silent();
     let unnamed = cluster.node_with("b", json!({"node_name": null}));
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("a host has a name");

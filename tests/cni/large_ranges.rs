@@ -465,10 +465,8 @@ fn fill_first_page(store: &Store) {
         let held: Vec<Value> = addresses.clone().map(|ip| json!({"ip": ip, "net": "default"})).collect();
         let record = json!({"v": 1, "addresses": held, "scope": scope, "cluster": "test", "cni": "net"});
         entries.push((format!("v1/owner/test/a/{container}/eth0"), record.to_string().into_bytes()));
-        let reservation = json!({
-            "v": 1, "node": "a", "container": container, "ifname": "eth0", "cluster": "test", "cni": "net",
-            "at": "2026-01-02T03:04:05Z",
-        });
+        let owner = format!("test/a/{container}/eth0");
+        let reservation = json!({"v": 1, "owner": owner, "at": "2026-01-02T03:04:05Z"});
         entries.extend(addresses.map(|ip| {
             let hex = format!("{:032x}", u128::from(ip.to_ipv6_mapped()));
             (format!("v1/net/default/ip/{hex}"), reservation.to_string().into_bytes())

@@ -330,10 +330,7 @@ fn a_del_that_can_neither_be_done_nor_spooled_fails() {
 
 /// The scope of the queue that the runs of `container` stand in, as its owner record names it.
 fn queue_of(cluster: &Cluster, node: &str, container: &str) -> String {
-    let record =
-        cluster.store().get(&format!("v1/owner/test/{node}/{container}/eth0")).expect("it holds an address");
-    let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
-    record["scope"].as_str().expect("it names its queue").to_owned()
+    cluster.store().queue_of(&format!("v1/owner/test/{node}/{container}/eth0"))
 }
 
 /// The number of stray bits that `metes check` reports; it reports nothing else.

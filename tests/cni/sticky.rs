@@ -117,7 +117,7 @@ fn a_retried_sandbox_gets_no_seat_that_another_container_has() {
     assert_eq!(add(&node, "c2", ("db-0", "u1"), &sticky()).address(), "10.0.0.1", "it takes over");
     let seat = "v1/seat/test/@pod.prod/db-0/eth0/0";
     let text = String::from_utf8(cluster.store().get(seat).expect("a seat")).expect("JSON");
-    cluster.store().put(seat, text.replace("\"c2\"", "\"c9\""));
+    cluster.store().put(seat, text.replace("/c2/", "/c9/"));
     let why = refused(&add(&node, "c3", ("db-0", "u1"), &sticky()), 102);
     assert!(why.contains(seat) && why.contains("c2"), "{why}");
     cluster.store().put(seat, text);

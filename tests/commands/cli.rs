@@ -1023,6 +1023,10 @@ fn a_watch_shows_what_happens_and_goes_on_after_a_compaction() {
         shown.lines().skip(1).map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(shown.starts_with("[]\n") && lines.iter().any(|line| line["event"] == "aside"), "{shown}");
     assert_eq!((&lines[0]["event"], &lines[0]["container_id"]), (&json!("given"), &json!("c1")));
+    for event in ["given", "freed", "cooling"] {
+        let of_pod = |line: &&Value| line["event"] == event && line["pod"]["name"] == "web-0";
+        assert!(lines.iter().any(|line| of_pod(&line)), "{event}: {shown}");
+    }
     // For a time, and for one who reads no more.
     assert!(node.cli(["list", "--watch-only", "--timeout", "3s"]).ok_text().is_empty());
     node.cli(["hold", "--remove", "10.0.0.9"]).ok_text();
@@ -1109,7 +1113,7 @@ const BREAKAGES: [Breakage; 20] = [
     ),
     (
         "a reservation is another's",
-        |store| change(store, IP, |record| record["container"] = json!("x")),
+        |store| change(store, IP, |record| record["owner"] = json!("test/a/x/eth0")),
         &["owner-without-reservation", "reservation-without-owner"],
         &["owner-without-reservation", "reservation-without-owner"],
     ),
@@ -1117,10 +1121,7 @@ const BREAKAGES: [Breakage; 20] = [
     (
         "an index of nobody",
         |store| {
-            store.put(
-                "v1/pod/test/u9/eth0/default",
-                r#"{"v":1,"node":"a","container":"x","ifname":"eth0","cluster":"test"}"#,
-            )
+            store.put("v1/pod/test/u9/eth0/default", r#"{"v":1,"node":"a","container":"x"}"#);
         },
         &["pod-index-without-owner"],
         &["pod-index-without-owner"],
@@ -1128,10 +1129,7 @@ const BREAKAGES: [Breakage; 20] = [
     (
         "an index of another pod",
         |store| {
-            store.put(
-                "v1/pod/test/u9/eth0/default",
-                r#"{"v":1,"node":"a","container":"c1","ifname":"eth0","cluster":"test"}"#,
-            )
+            store.put("v1/pod/test/u9/eth0/default", r#"{"v":1,"node":"a","container":"c1"}"#);
         },
         &["pod-index-mismatch"],
         &["pod-index-mismatch"],

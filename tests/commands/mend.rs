@@ -310,7 +310,8 @@ fn an_address_that_two_list_and_nobody_has_reserved_is_not_given_when_one_is_del
     scene.cluster.assert_clean();
 }
 
-/// Everything that would be freed is named, with container, node and pod; if a key is given, only that is mended.
+/// Everything that would be freed is named, with container, node and pod, of which the index knows the UID. If a key is
+/// given, only that is mended.
 #[test]
 fn it_says_what_stands_there_and_mends_the_key_that_is_given() {
     let scene = Scene::new();
@@ -319,7 +320,8 @@ fn it_says_what_stands_there_and_mends_the_key_that_is_given() {
     let key = |key: &str| format!("{}{key}", scene.cluster.prefix());
     let asked = scene.mend(metes(), &key(OWNER), &[]).stdin("n\n").run();
     for words in [
-        "there is: the record of eth0 of container c1 on a of cluster test (pod ns/web-1), which does not decode",
+        "there is: the record of eth0 of container c1 on a of cluster test (of the pod with the UID u1), which does \
+         not decode",
         "mending frees 10.0.0.1 of network default",
         "first: delete the pod",
     ] {

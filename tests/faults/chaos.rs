@@ -215,9 +215,7 @@ impl Ground {
 
     /// Puts a ticket at the head of the queue, which stays until it is removed.
     fn block(&self) {
-        let record = self.cluster.store().get("v1/owner/test/n2/first/eth0").expect("it holds an address");
-        let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
-        let scope = record["scope"].as_str().expect("it names its queue");
+        let scope = self.cluster.store().queue_of("v1/owner/test/n2/first/eth0");
         self.cluster.store().put_leased(&format!("v1/ticket/{scope}/{BLOCKER}"), "{}", 60);
         self.cluster.store().put_leased(&format!("v1/tail/{scope}"), BLOCKER, 60);
     }

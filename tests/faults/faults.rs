@@ -55,10 +55,7 @@ struct Queue<'a> {
 impl<'a> Queue<'a> {
     fn of(cluster: &'a Cluster, node: &Node, config: &Value) -> Self {
         node.add("first").config(config).run().address();
-        let own = format!("v1/owner/test/{}/first/eth0", node.name());
-        let record = cluster.store().get(&own).expect("it holds an address");
-        let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
-        let scope = record["scope"].as_str().expect("it names its queue");
+        let scope = cluster.store().queue_of(&format!("v1/owner/test/{}/first/eth0", node.name()));
         let [prefix, tail, moved] =
             [format!("v1/ticket/{scope}/"), format!("v1/tail/{scope}"), format!("v1/moved/{scope}")];
         Self { cluster, prefix, tail, moved }

@@ -124,6 +124,16 @@ impl Store {
         answer.kvs().first().map(|kv| kv.value().to_vec())
     }
 
+    /// The queue that the record under an owner's key names. The record leaves out the network that the name of the
+    /// queue begins with, if that is the network of its first address.
+    pub fn queue_of(&self, owner: &str) -> String {
+        let record = self.get(owner).expect("it holds an address");
+        let record: Value = serde_json::from_slice(&record).expect("an owner record is JSON");
+        let scope = record["scope"].as_str().expect("it names its queue");
+        let network = record["addresses"][0]["net"].as_str().filter(|_| scope.starts_with(','));
+        format!("{}{scope}", network.unwrap_or_default())
+    }
+
     /// Every key that begins with `prefix` and its value, in order; names are relative.
     pub fn entries(&self, prefix: &str) -> Vec<(String, Vec<u8>)> {
         let prefix = self.key(prefix);

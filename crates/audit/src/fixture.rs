@@ -50,7 +50,7 @@ pub(crate) fn record(addresses: &[&str]) -> OwnerRecord {
 }
 
 pub(crate) fn reservation() -> Vec<u8> {
-    Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()).encode()
+    Reservation::new(owner(), "2026-01-02T03:04:05Z".into()).encode()
 }
 
 pub(crate) fn bits(set: impl IntoIterator<Item = usize>) -> Vec<u8> {
@@ -77,6 +77,6 @@ pub fn clean() -> Vec<Entry> {
         entry(keys.ip(&network, addr("10.0.0.2")), reservation()),
         entry(keys.page(&network, page()), bits([1, 2])),
         entry(keys.owner(&owner), record(&["10.0.0.1", "10.0.0.2"]).encode()),
-        entry(index_key(), PodIndex::new(owner).encode()),
+        entry(index_key(), PodIndex::new(&owner).encode()),
     ]
 }

@@ -46,7 +46,7 @@ impl Inquiry {
             }
             Ok(Key::Owner(owner)) => self.see_owner(owner, OwnerRecord::decode(&entry.value).ok()),
             Ok(Key::Pod(interface)) if self.suspects.has_interface(&interface) => {
-                let owner = PodIndex::decode(&entry.value).ok().map(|index| index.owner);
+                let owner = PodIndex::decode(&entry.value).ok().map(|index| interface.owner(index));
                 self.indexed.insert(interface, owner);
             }
             _ => {}
@@ -194,7 +194,7 @@ impl Inquiry {
 
     /// The fault of the owner that an index names.
     fn misnamed(&self, owner: &Owner, interface: &PodInterface) -> Option<(Kind, String)> {
-        let PodInterface { cluster, uid, ifname, network } = interface;
+        let PodInterface { uid, network, .. } = interface;
         let mismatch = |what: &str| Some((Kind::PodIndexMismatch, format!("names {owner}, {what}")));
         match self.owners.get(owner) {
             _ if !self.suspects.has_owner(owner) => None,
@@ -204,8 +204,6 @@ impl Inquiry {
                 let of_other = holdings.uid.as_ref().map_or("", PodUid::as_str);
                 mismatch(&format!("which belongs to pod {of_other:?}"))
             }
-            Some(Some(_)) if owner.ifname != *ifname => mismatch("another interface"),
-            Some(Some(_)) if owner.cluster != *cluster => mismatch("of another cluster"),
             Some(Some(holdings)) if !holdings.listed.iter().any(|(held, _)| held == network) => {
                 mismatch("which holds nothing in it")
             }

@@ -328,7 +328,8 @@ impl Audit {
         if matches!(self.look, Look::Bits) {
             return;
         }
-        let owner = self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry).map(|index| index.owner);
+        let owner =
+            self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry).map(|index| interface.owner(index));
         if let Look::First(links) = &mut self.look {
             links.index(&interface, owner.as_ref());
         }

@@ -237,7 +237,7 @@ async fn a_second_look_reads_what_it_needs_in_its_own_time() {
         ("its owner again", without(&index), tree - 1 + 1),
         ("no more of an index that does not decode", valued(&index, "garbage"), tree),
         ("its owner and the networks", without(&ip), tree - 1 + 4),
-        ("its owner and the index", valued(&index, PodIndex::new(no_owner).encode()), tree + 2),
+        ("its owner and the index", valued(&index, PodIndex::new(&no_owner).encode()), tree + 2),
     ] {
         let model = Model { takes: Duration::from_secs(1), ..Model::new(entries) };
         let session = on(&model).by(Instant::now() + Duration::from_millis(2500));
@@ -251,7 +251,7 @@ fn an_index_may_name_a_younger_owner_of_the_same_pod_only() {
     let keys = keys();
     let younger = Owner { container_id: "c2".parse().expect("a container id"), ..owner() };
     let index = fixture::index_key();
-    let mut entries = valued(&index, PodIndex::new(younger.clone()).encode());
+    let mut entries = valued(&index, PodIndex::new(&younger).encode());
     assert_eq!(names(&judge(&entries).violations), ["pod-index-without-owner"]);
     entries.push(entry(keys.owner(&younger), fixture::record(&[]).encode()));
     assert_eq!(names(&judge(&entries).violations), ["pod-index-mismatch"]);

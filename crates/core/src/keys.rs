@@ -11,7 +11,7 @@ use ring::digest;
 
 use crate::pool::{
     Addr, AskedRanges, ClusterName, InterfaceName, InvalidName, NO_CLUSTER, NetworkName, NodeName, OF_HOLDS,
-    Owner, Page, PodUid, PoolDefinition, PoolName, PoolRange, Range, RangeSet, Seat, Summary,
+    Owner, Page, PodIndex, PodUid, PoolDefinition, PoolName, PoolRange, Range, RangeSet, Seat, Summary,
 };
 
 /// The longest scope: a range's own network, and that range.
@@ -124,7 +124,7 @@ crate::named_enum! {
 impl HintName {
     /// The record of a hold.
     pub(crate) fn of_hold(hold: &Owner) -> Self {
-        Self { class: HintClass::Hold, name: owner_path(hold) }
+        Self { class: HintClass::Hold, name: hold.path() }
     }
 
     /// The texts of these pools.
@@ -236,6 +236,14 @@ pub struct PodInterface {
     pub ifname: InterfaceName,
     /// The network.
     pub network: NetworkName,
+}
+
+impl PodInterface {
+    /// The owner that the entry under this key names.
+    #[must_use]
+    pub fn owner(&self, index: PodIndex) -> Owner {
+        index.owner(self.cluster.as_ref(), &self.ifname)
+    }
 }
 
 /// The names in a node's own key, which its runs leave in the store.
@@ -369,7 +377,7 @@ impl Keys {
     /// An owner's record.
     #[must_use]
     pub fn owner(&self, owner: &Owner) -> Bytes {
-        self.join(&format!("owner/{}", owner_path(owner)))
+        self.join(&format!("owner/{}", owner.path()))
     }
 
     /// The prefix of the owner records of one node of a cluster.
@@ -381,7 +389,7 @@ impl Keys {
     /// One seat of a hold.
     #[must_use]
     pub fn seat(&self, Seat { hold, n }: &Seat) -> Bytes {
-        self.join(&format!("seat/{}/{n}", owner_path(hold)))
+        self.join(&format!("seat/{}/{n}", hold.path()))
     }
 
     /// All seats that a hold may have. While none of them exists, no container uses it.
@@ -399,7 +407,7 @@ impl Keys {
     /// An owner's tombstone.
     #[must_use]
     pub fn tombstone(&self, owner: &Owner) -> Bytes {
-        self.join(&format!("tombstone/{}", owner_path(owner)))
+        self.join(&format!("tombstone/{}", owner.path()))
     }
 
     /// The key that the runs of a node leave in the store. A store that has an older one than the node knows has
@@ -550,7 +558,7 @@ impl Keys {
     /// The note that the reconciler has seen this owner as an orphan.
     #[must_use]
     pub fn orphan(&self, owner: &Owner) -> Bytes {
-        self.join(&format!("orphan/{}", owner_path(owner)))
+        self.join(&format!("orphan/{}", owner.path()))
     }
 
     /// The prefix of the names of all nodes that a cluster's reconciler has seen.
@@ -749,10 +757,6 @@ fn parse_seat(hold: &[&str], n: &str) -> Option<Seat> {
     let hold = parse_owner(hold).filter(|hold| hold.is_for_subject())?;
     let n = Seat::NUMBERS.into_iter().find(|known| known.to_string() == n)?;
     Some(Seat { hold, n })
-}
-
-fn owner_path(owner: &Owner) -> String {
-    format!("{}/{}/{}/{}", owner.cluster_or_dash(), owner.node, owner.container_id, owner.ifname)
 }
 
 /// A cluster's name in a key, or `-` for none.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -56,7 +57,8 @@ impl Kept {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) owner: Owner,
-    pub(super) labels: Labels,
+    /// By the owner's record; of nobody while that is not known.
+    pub(super) labels: Rc<Labels>,
     /// Since when; none for an address that is only recorded.
     pub(super) created_at: Option<String>,
     /// Why the address is set aside; none if a container has it.
@@ -69,18 +71,28 @@ impl Holder {
         (&self.owner, self.hold.as_ref())
     }
 
-    /// The maker of a reservation. For a hold of a pod's name, the labels are those of that pod.
+    /// The holder by a reservation.
     pub(super) fn of(record: Reservation) -> Self {
-        let Reservation { owner, mut labels, created_at, mut hold, .. } = record;
-        if let OwnerKind::Subject(subject) = owner.kind() {
-            (labels.pod, hold) = (subject.into(), None);
-        }
-        Self { owner, labels, created_at: Some(created_at), hold }
+        let Reservation { owner, created_at, hold, .. } = record;
+        let hold = hold.filter(|_| !owner.is_for_subject());
+        let holder = Self { owner, labels: Rc::default(), created_at: Some(created_at), hold };
+        holder.labelled(&Rc::default())
+    }
+
+    /// With the labels of its record. A hold for a pod's name has that pod.
+    pub(super) fn labelled(self, labels: &Rc<Labels>) -> Self {
+        let labels = match self.owner.kind() {
+            OwnerKind::Subject(subject) => {
+                Rc::new(Labels { pod: subject.into(), cni_network: labels.cni_network.clone() })
+            }
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => labels.clone(),
+        };
+        Self { labels, ..self }
     }
 
     /// The user of a seat.
     fn seated(SeatRecord { user, labels, taken_at, .. }: SeatRecord) -> Self {
-        Self { owner: user, labels, created_at: Some(taken_at), hold: None }
+        Self { owner: user, labels: labels.into(), created_at: Some(taken_at), hold: None }
     }
 
     /// The pod, as far as it is known, or why the address is set aside.
@@ -104,13 +116,21 @@ pub(super) struct Unreadable {
     pub(super) what: String,
 }
 
+/// An owner record, as far as it is kept.
+#[derive(Debug)]
+pub(super) struct OwnerSeen {
+    /// Its mod revision.
+    pub(super) revision: i64,
+    labels: Rc<Labels>,
+}
+
 /// All held addresses, and the ranges that their owners were attached through.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
     /// The addresses; [`Inventory::sorted`] puts them in order.
     pub(super) rows: Vec<Row>,
-    /// Everybody who has an owner record, with its mod revision.
-    pub(super) owners: BTreeMap<Owner, i64>,
+    /// Everybody who has an owner record.
+    pub(super) owners: BTreeMap<Owner, OwnerSeen>,
     /// The ranges that configurations ask for.
     pub(super) asked: Vec<AskedSeen>,
     /// The addresses that are cooling, with their networks.
@@ -164,7 +184,8 @@ impl Inventory {
         record: Result<OwnerRecord, Undecodable>,
     ) {
         let Some(record) = self.readable(entry, (None, Some(&owner)), record) else { return };
-        let holder = Holder { owner: owner.clone(), labels: record.labels, created_at: None, hold: None };
+        let labels = Rc::new(record.labels);
+        let holder = Holder { owner: owner.clone(), labels: labels.clone(), created_at: None, hold: None };
         let recorded = record.addresses.iter().filter(|held| held.network.is_none());
         self.rows.extend(recorded.map(|held| Row {
             network: None,
@@ -178,7 +199,7 @@ impl Inventory {
                 self.from_pools.insert((network, Addr::from(held.address)), (owner.clone(), pool));
             }
         }
-        self.owners.insert(owner, entry.mod_revision);
+        self.owners.insert(owner, OwnerSeen { revision: entry.mod_revision, labels });
     }
 
     fn see_asked(&mut self, entry: &Entry) {
@@ -202,6 +223,21 @@ impl Inventory {
         record.map_err(|why| self.unreadable.push(unreadable(why))).ok()
     }
 
+    /// True if the owner's record was read, whether it decodes or not.
+    pub(super) fn has_read(&self, owner: &Owner) -> bool {
+        self.owners.contains_key(owner)
+            || self.unreadable.iter().any(|unreadable| unreadable.owner.as_ref() == Some(owner))
+    }
+
+    /// Takes out the rows whose owners have no record, as far as that was read.
+    pub(super) fn take_rows_without_record(&mut self) -> Vec<Row> {
+        let rows = std::mem::take(&mut self.rows);
+        let (known, left) =
+            rows.into_iter().partition(|row| row.owner().is_none_or(|owner| self.has_read(owner)));
+        self.rows = known;
+        left
+    }
+
     /// Adds the contents of another inventory.
     pub(super) fn take(&mut self, other: Self) {
         self.rows.extend(other.rows);
@@ -213,9 +249,14 @@ impl Inventory {
         self.seats.extend(other.seats);
     }
 
-    /// By network, then by address; what is only recorded last. Each row knows its pool then, and stands there once.
+    /// By network, then by address; what is only recorded last. Each row knows its pod and its pool then, and stands
+    /// there once.
     pub(super) fn sorted(mut self) -> Self {
         for row in &mut self.rows {
+            let seen = row.owner().and_then(|owner| self.owners.get(owner));
+            if let Some(OwnerSeen { labels, .. }) = seen {
+                row.holder = row.holder.take().map(|holder| holder.labelled(labels));
+            }
             let Some(kept) = &mut row.kept else { continue };
             if let Some(user) = self.seats.get(&kept.hold) {
                 (kept.used, row.holder) = (true, Some(user.clone()));

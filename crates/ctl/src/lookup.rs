@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::filter::{Filter, Place};
-use super::inventory::Inventory;
+use super::inventory::{Inventory, Row};
 use super::{Context, Terminal};
 use metes_core::keys::{Bytes, Key, prefix_end};
 use metes_core::pool::{
@@ -272,19 +272,33 @@ impl<K: Kv> Context<'_, K> {
         Ok(())
     }
 
-    /// With the records of the owners, which say from which pool an address is.
+    /// With the records of the owners, which say whose an address is, and from which pool.
     pub(super) async fn with_owners(&self, mut inventory: Inventory) -> Result<Inventory, Failure> {
         let keys = self.session.keys;
+        self.look_up_owners(&mut inventory).await?;
+        // An owner that has no record any more was freed since: its addresses may have got other owners.
+        let left: Vec<Row> = inventory.take_rows_without_record();
+        if !left.is_empty() {
+            let key = |row: Row| Some(keys.ip(row.network.as_ref()?, row.address));
+            self.look_up(left.into_iter().filter_map(key).collect(), &mut inventory).await?;
+            self.look_up_owners(&mut inventory).await?;
+        }
+        Ok(inventory.sorted())
+    }
+
+    /// Reads the records of all owners of rows that were not read yet, and the seats of holds.
+    async fn look_up_owners(&self, inventory: &mut Inventory) -> Result<(), Failure> {
+        let keys = self.session.keys;
+        let owners = inventory.rows.iter().filter_map(Row::owner);
         let owners: BTreeSet<Bytes> =
-            inventory.rows.iter().filter_map(|row| row.owner()).map(|owner| keys.owner(owner)).collect();
+            owners.filter(|owner| !inventory.has_read(owner)).map(|owner| keys.owner(owner)).collect();
         let holds: BTreeSet<&Owner> =
             inventory.rows.iter().filter_map(|row| Some(&row.kept.as_ref()?.hold)).collect();
         let seats = holds.into_iter().flat_map(|hold| keys.seats_of(hold)).collect();
-        self.look_up(seats, &mut inventory).await?;
+        self.look_up(seats, inventory).await?;
         match owners.len() {
-            0..OWNERS_BY_NAME => self.look_up(owners.into_iter().collect(), &mut inventory).await?,
-            _ => self.list(&keys.owners(), &mut inventory).await?,
+            0..OWNERS_BY_NAME => self.look_up(owners.into_iter().collect(), inventory).await,
+            _ => self.list(&keys.owners(), inventory).await,
         }
-        Ok(inventory.sorted())
     }
 }

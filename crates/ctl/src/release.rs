@@ -128,7 +128,7 @@ pub(super) async fn release<K: Kv>(
     for owner in owners {
         let leases = (!args.no_cooldown).then_some(&mut leases);
         // How long a person thinks does not count, nor how many there are.
-        let revision = inventory.owners.get(owner).copied().unwrap_or_default();
+        let revision = inventory.owners.get(owner).map_or(0, |seen| seen.revision);
         match free_owner(&context.renewed(), owner, revision, leases).await {
             Ok(()) => terminal.answer(&format!("freed {}: {}\n", owner, held_words(&inventory, owner)))?,
             Err(CliError::Refused(why)) => {
@@ -462,13 +462,13 @@ mod tests {
     use super::*;
     use crate::inventory::Holder;
     use metes_audit::fixture;
-    use metes_core::pool::Labels;
+    use std::rc::Rc;
 
     fn row(network: Option<&str>, address: &str, owner: Option<(&str, &str, &str)>) -> Row {
         let holder = owner.map(|(node, container, ifname)| Holder {
             owner: Owner::named([if container == "c5" { "west" } else { "-" }, node, container, ifname])
                 .expect("plain names"),
-            labels: Labels::default(),
+            labels: Rc::default(),
             created_at: None,
             hold: None,
         });
@@ -502,7 +502,7 @@ mod tests {
             row.holder.as_mut().expect("it is held").owner.cluster = "east".parse().ok();
         });
         rows.iter_mut().filter(|row| row.address == fixture::addr("10.0.0.2")).for_each(|row| {
-            let pod = &mut row.holder.as_mut().expect("it is held").labels.pod;
+            let pod = &mut Rc::make_mut(&mut row.holder.as_mut().expect("it is held").labels).pod;
             (pod.namespace, pod.name) = ("ns".to_owned(), "web-0".to_owned());
         });
         let mut inventory = Inventory::default();

@@ -215,6 +215,7 @@ mod tests {
     use std::net::IpAddr;
 
     use metes_core::pool::{Held, Labels, Owner, OwnerRecord, Record, Reservation};
+    use metes_core::txn::Entry;
 
     fn inventory() -> Inventory {
         let keys = fixture::keys();
@@ -234,6 +235,24 @@ mod tests {
         let mut inventory = Inventory::default();
         entries.iter().rev().for_each(|entry| inventory.see(&keys, entry));
         inventory.sorted()
+    }
+
+    #[test]
+    fn rows_whose_owner_has_no_record_are_read_again() {
+        let (keys, clean) = (fixture::keys(), fixture::clean());
+        let taken = |entries: &[Entry]| {
+            let mut inventory = Inventory::default();
+            entries.iter().for_each(|entry| inventory.see(&keys, entry));
+            let left = inventory.take_rows_without_record();
+            (left.len(), inventory.rows.len())
+        };
+        assert_eq!(taken(&clean), (0, 2));
+        let is_record = |entry: &Entry| entry.key.starts_with(&keys.owners());
+        let gone: Vec<_> = clean.iter().filter(|entry| !is_record(entry)).cloned().collect();
+        assert_eq!(taken(&gone), (2, 0));
+        let mut damaged = clean;
+        damaged.iter_mut().filter(|entry| is_record(entry)).for_each(|entry| entry.value = b"?".to_vec());
+        assert_eq!(taken(&damaged), (0, 2), "nobody else has them");
     }
 
     #[test]

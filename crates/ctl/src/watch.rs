@@ -14,8 +14,10 @@ use super::output::ListFormat;
 use super::table::{Listed, TableForm, table_of};
 use super::{CliError, Context, Terminal};
 use metes_core::keys::{Key, Keys, NetworkAddress};
-use metes_core::pool::{Record, Reservation};
+use metes_core::limits;
+use metes_core::pool::{OwnerRecord, Record, Reservation};
 use metes_core::snapshot::Snapshot;
+use metes_core::txn::{List, Op, Txn};
 use metes_engine::follow::{Changes, Follow, FollowEnd, KeyChange};
 use metes_engine::kv::{Failure, Kv};
 use metes_node::node;
@@ -87,10 +89,12 @@ async fn follow<K: Kv + Follow>(
                     Err(_) => break Some(FollowEnd::Lost),
                 },
             };
+            let mut rows = changed(keys, &some);
+            if label(context, &mut rows).await.is_err() {
+                break Some(FollowEnd::Lost);
+            }
             from = some.last().map_or(from, |change| from.max(change.revision + 1));
-            let rows = changed(keys, &some);
-            let rows: Vec<ChangedRow> =
-                rows.into_iter().filter(|changed| changed.row.is_wanted(filter)).collect();
+            rows.retain(|changed| changed.row.is_wanted(filter));
             match print(&rows, format, terminal) {
                 Ok(()) => {}
                 Err(CliError::Output(e)) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -118,6 +122,32 @@ struct ChangedRow {
     event: &'static str,
     #[serde(flatten)]
     row: Row,
+    /// The revision as of which the holder's record has the labels.
+    #[serde(skip)]
+    labelled_at: i64,
+}
+
+/// Reads the labels of all holders, each at its own revision: a container may be gone again. Of records that etcd has
+/// compacted the labels are not known.
+async fn label<K: Kv>(context: &Context<'_, K>, rows: &mut [ChangedRow]) -> Result<(), Failure> {
+    let session = context.renewed().session;
+    for some in rows.chunks_mut(limits::TXN_OPS) {
+        let record = |changed: &ChangedRow| {
+            let start = session.keys.owner(changed.row.owner()?);
+            let end = [&*start, &[0]].concat();
+            Some(Op::List(List { start, end, limit: 1, revision: changed.labelled_at, keys_only: false }))
+        };
+        let found = match session.txn(&Txn::read(some.iter().filter_map(record).collect())).await {
+            Err(Failure::Compacted) => continue,
+            read => read?.found,
+        };
+        for (changed, found) in some.iter_mut().filter(|changed| changed.row.holder.is_some()).zip(found) {
+            let record = found.one().and_then(|entry| OwnerRecord::decode(&entry.value).ok());
+            let Some(OwnerRecord { labels, .. }) = record else { continue };
+            changed.row.holder = changed.row.holder.take().map(|holder| holder.labelled(&labels.into()));
+        }
+    }
+    Ok(())
 }
 
 fn changed(keys: &Keys, changes: &[KeyChange]) -> Vec<ChangedRow> {
@@ -126,14 +156,17 @@ fn changed(keys: &Keys, changes: &[KeyChange]) -> Vec<ChangedRow> {
         record.map(Holder::of)
     };
     // Whose address is cooling, is told by its last reservation.
-    let last: BTreeMap<NetworkAddress, Holder> = changes
+    let last: BTreeMap<NetworkAddress, (Holder, i64)> = changes
         .iter()
         .filter_map(|change| match (keys.parse(&change.key), &change.after) {
-            (Ok(Key::Ip(network, address)), None) => Some(((network, address), holder(&change.before)?)),
+            (Ok(Key::Ip(network, address)), None) => {
+                Some(((network, address), (holder(&change.before)?, change.revision - 1)))
+            }
             _ => None,
         })
         .collect();
-    let row = |KeyChange { key, before, after, .. }: &KeyChange| {
+    let row = |KeyChange { revision, key, before, after }: &KeyChange| {
+        let mut labelled_at = *revision;
         let (event, network, address, holder) = match (keys.parse(key), after) {
             (Ok(Key::Ip(network, address)), Some(_)) => {
                 let (old, new) = (holder(before), holder(after));
@@ -143,15 +176,19 @@ fn changed(keys: &Keys, changes: &[KeyChange]) -> Vec<ChangedRow> {
                 let is_aside = new.as_ref().is_some_and(|new| new.hold.is_some());
                 (if is_aside { "aside" } else { "given" }, network, address, new)
             }
-            (Ok(Key::Ip(network, address)), None) => ("freed", network, address, holder(before)),
+            (Ok(Key::Ip(network, address)), None) => {
+                labelled_at -= 1;
+                ("freed", network, address, holder(before))
+            }
             (Ok(Key::Cooling(network, address)), Some(_)) if before.is_none() => {
                 let last = last.get(&(network.clone(), address)).cloned();
-                ("cooling", network, address, last)
+                labelled_at = last.as_ref().map_or(labelled_at, |(_, at)| *at);
+                ("cooling", network, address, last.map(|(holder, _)| holder))
             }
             _ => return None,
         };
         let row = Row { network: Some(network), address, holder, pool: None, kept: None };
-        Some(ChangedRow { time: node::timestamp(), event, row })
+        Some(ChangedRow { time: node::timestamp(), event, row, labelled_at })
     };
     changes.iter().filter_map(row).collect()
 }

@@ -33,12 +33,12 @@ use std::time::Duration;
 use metes_audit::accept;
 use metes_config::Settings;
 use metes_config::settings::PodsOf;
-use metes_core::keys::Key;
+use metes_core::keys::{Key, prefix_end};
 use metes_core::pool::Meta;
 use metes_core::txn::Entry;
 use metes_engine::kv::Kv;
 use metes_engine::prefix;
-use metes_engine::walk::walk;
+use metes_engine::walk::{walk, walk_between};
 
 use crate::api::{self, Api};
 use crate::context::{Context, within};
@@ -117,7 +117,7 @@ impl<'a, K: Kv> Adoption<'a, K> {
         Ok(Some(accept::begin(self.context.session).await?))
     }
 
-    /// Reads every reservation at one revision, and before that the users of holds.
+    /// Reads every reservation and every owner record at one revision, and before that the users of holds.
     async fn reserved(&self) -> Result<Reserved, AdoptionError> {
         let Context { session, cluster, .. } = self.context;
         let see_seat = |users: &mut Users, entry: Entry| reserved::see_seat(users, session.keys, &entry);
@@ -125,7 +125,8 @@ impl<'a, K: Kv> Adoption<'a, K> {
         let users = Rc::new(users);
         let see = |reserved: &mut Reserved, entry: Entry| reserved.see(session.keys, cluster, &entry);
         let fresh = || Reserved::of(users.clone());
-        let (reserved, revision) = walk(session, &session.keys.nets(), fresh, see).await?;
+        let between = (&*session.keys.nets(), &*prefix_end(&session.keys.owners()));
+        let (reserved, revision) = walk_between(session, between, fresh, see).await?;
         let report = &mut *self.report.borrow_mut();
         report.revision = revision;
         report.scanned.addresses = reserved.len();

@@ -1,11 +1,15 @@
-//! The reservations from before the adoption, with their owners.
+//! The reservations from before the adoption, with the pods of their owners.
+//!
+//! A reservation names its owner, and the owner's record names the pod.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use metes_core::keys::{Key, Keys};
 use metes_core::pool::{
-    Addr, ClusterName, ContainerKind, NetworkName, Owner, OwnerKind, Pod, Record, Reservation, SeatRecord,
+    Addr, ClusterName, ContainerKind, NetworkName, Owner, OwnerKind, OwnerRecord, Pod, Record, Reservation,
+    SeatRecord,
 };
 use metes_core::txn::Entry;
 
@@ -33,7 +37,9 @@ pub(crate) type Users = HashMap<Owner, Pod>;
 /// The holder of a reservation: the interface, and the pod's UID, or its full name if it has no UID. Of a hold for pods
 /// it is the pod that uses it.
 struct Mark {
-    /// Empty: no pod, as of a hold that is unused.
+    /// A digest of the owner, which takes a tenth of its space: the owner's record comes later.
+    owner: u64,
+    /// Empty: no pod, as of a hold that is unused, or its record has not been seen.
     pod: Box<str>,
     ifname: Rc<str>,
 }
@@ -44,35 +50,55 @@ impl Reserved {
         Self { users, ..Self::default() }
     }
 
-    /// Takes a key of a network. A key that is not a reservation, or does not decode, is skipped: the claim of that
-    /// address reads it itself.
+    /// Takes a key of a network, or, after all of these, that of an owner. A key that is neither, or does not decode,
+    /// is skipped: the claim of an address reads it itself.
     pub(crate) fn see(&mut self, keys: &Keys, cluster: &ClusterName, entry: &Entry) {
-        let Ok(Key::Ip(network, address)) = keys.parse(&entry.key) else { return };
-        let Ok(reservation) = Reservation::decode(&entry.value) else { return };
-        let mut pod = reservation.labels.pod;
-        let is_ours = reservation.owner.cluster.as_ref() == Some(cluster);
-        match reservation.owner.kind() {
-            OwnerKind::Container(ContainerKind::Claim) if is_ours && pod.uid.is_none() => {
-                self.claims.insert((reservation.owner.container_id.as_str().into(), address));
+        match keys.parse(&entry.key) {
+            Ok(Key::Ip(network, address)) => {
+                let reservation = Reservation::decode(&entry.value);
+                reservation
+                    .into_iter()
+                    .for_each(|of| self.see_holder((network.clone(), address), &of.owner, cluster));
             }
-            OwnerKind::Container(
-                ContainerKind::Claim
-                | ContainerKind::Runtime
-                | ContainerKind::Adopted
-                | ContainerKind::Imported,
-            )
-            | OwnerKind::Aside(..)
-            | OwnerKind::Unknown => {}
-            OwnerKind::Subject(_) => pod = self.users.get(&reservation.owner).cloned().unwrap_or_default(),
+            Ok(Key::Owner(owner)) => {
+                let record = OwnerRecord::decode(&entry.value);
+                record.into_iter().for_each(|record| self.see_record(&owner, &record, cluster));
+            }
+            _ => {}
         }
-        let pod = match &pod.uid {
-            Some(uid) => uid.to_string(),
-            None if pod.is_unknown() => String::new(),
-            None if is_ours => format!("{}/{}", pod.namespace, pod.name),
-            None => return,
+    }
+
+    fn see_holder(&mut self, at: (NetworkName, Addr), owner: &Owner, cluster: &ClusterName) {
+        let is_ours = owner.cluster.as_ref() == Some(cluster);
+        let pod = match owner.kind() {
+            OwnerKind::Subject(_) => self.users.get(owner).and_then(|pod| pod_mark(pod, is_ours)),
+            OwnerKind::Container(_) | OwnerKind::Aside(..) | OwnerKind::Unknown => None,
         };
-        let ifname = self.name(reservation.owner.ifname.as_str());
-        self.holders.insert((network, address), Mark { pod: pod.into(), ifname });
+        let (pod, ifname) = (pod.unwrap_or_default(), self.name(owner.ifname.as_str()));
+        self.holders.insert(at, Mark { owner: digest(owner), pod, ifname });
+    }
+
+    /// Tells the pod of the addresses that are reserved for an owner.
+    fn see_record(&mut self, owner: &Owner, record: &OwnerRecord, cluster: &ClusterName) {
+        let is_ours = owner.cluster.as_ref() == Some(cluster);
+        let pod = &record.labels.pod;
+        let is_claim = match owner.kind() {
+            OwnerKind::Container(ContainerKind::Claim) => is_ours && pod.uid.is_none(),
+            OwnerKind::Container(
+                ContainerKind::Runtime | ContainerKind::Adopted | ContainerKind::Imported,
+            )
+            | OwnerKind::Unknown => false,
+            OwnerKind::Subject(_) | OwnerKind::Aside(..) => return,
+        };
+        let (own, pod) = (digest(owner), pod_mark(pod, is_ours));
+        for (network, address) in record.reserved() {
+            let mark = self.holders.get_mut(&(network.clone(), address)).filter(|mark| mark.owner == own);
+            let Some(mark) = mark else { continue };
+            mark.pod = pod.clone().unwrap_or_default();
+            if is_claim {
+                self.claims.insert((owner.container_id.as_str().into(), address));
+            }
+        }
     }
 
     fn name(&mut self, name: &str) -> Rc<str> {
@@ -104,4 +130,20 @@ impl Reserved {
         let mark = self.holders.get(at)?;
         names.iter().any(|name| **name == *mark.pod).then_some(&*mark.ifname)
     }
+}
+
+/// A pod's UID, or else the full name of a pod of this cluster; none if neither is known.
+fn pod_mark(pod: &Pod, is_ours: bool) -> Option<Box<str>> {
+    match &pod.uid {
+        Some(uid) => Some(uid.as_str().into()),
+        None if pod.is_unknown() || !is_ours => None,
+        None => Some(format!("{}/{}", pod.namespace, pod.name).into()),
+    }
+}
+
+/// The same for equal owners in one run of a program.
+fn digest(owner: &Owner) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    owner.hash(&mut hasher);
+    hasher.finish()
 }

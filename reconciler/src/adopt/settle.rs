@@ -197,9 +197,8 @@ pub(super) fn reason(why: Why) -> (ConflictKind, String) {
         Why::Holder { owner, record, .. } => {
             (ConflictKind::Held, format!("held by {}", whom(&owner, &record.labels.pod)))
         }
-        Why::NoRecord { owner, pod } => {
-            let why = format!("reserved for {}, which has no record of it", whom(&owner, &pod));
-            (ConflictKind::Contradiction, why)
+        Why::NoRecord { owner } => {
+            (ConflictKind::Contradiction, format!("reserved for {owner}, which has no record of it"))
         }
         Why::UsesHold(hold) => {
             let why =

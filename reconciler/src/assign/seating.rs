@@ -54,9 +54,7 @@ impl User {
     /// The user of a hold, by its seats.
     fn of_hold(keys: &Keys, snapshot: &Snapshot, hold: &Owner) -> Result<Self, Halt> {
         for key in keys.seats_of(hold) {
-            let Some(SeatRecord { user, labels, .. }) = snapshot.record::<SeatRecord>(&key)? else {
-                continue;
-            };
+            let Some(SeatRecord { user, .. }) = snapshot.record(&key)? else { continue };
             let own = keys.owner(&user);
             if !snapshot.knows(&own) {
                 return Err(Halt::Read(vec![own, key]));
@@ -68,7 +66,7 @@ impl User {
                 Some(record) => Ok(Self::Of(user, Box::new(record))),
                 // They were read one after the other, and the user has left in between.
                 None if snapshot.read_at(&own) != snapshot.read_at(&key) => Err(Halt::Read(vec![own, key])),
-                None => Ok(Self::Contradiction(Why::NoRecord { owner: user, pod: labels.pod })),
+                None => Ok(Self::Contradiction(Why::NoRecord { owner: user })),
             };
         }
         Ok(Self::None)
@@ -189,20 +187,18 @@ impl Assignment {
     /// True if a container of this interface of the pod has one of the addresses itself.
     fn has_some_itself(&self, keys: &Keys, snapshot: &Snapshot, gone: &[&Gone]) -> Result<bool, Halt> {
         for (network, address) in self.reserved() {
-            let Some(reservation) = snapshot.record::<Reservation>(&keys.ip(network, address))? else {
-                continue;
-            };
-            let Reservation { owner, labels, .. } = reservation;
-            let is_same = is_same_pod((&owner, &labels.pod), (&self.owner, &self.labels.pod));
-            let is_container = matches!(owner.kind(), OwnerKind::Container(_));
-            if !is_container || !is_same || owner.ifname != self.owner.ifname {
+            let key = keys.ip(network, address);
+            let Some(Reservation { owner, .. }) = snapshot.record(&key)? else { continue };
+            if !matches!(owner.kind(), OwnerKind::Container(_)) || owner.ifname != self.owner.ifname {
                 continue;
             }
             let own = keys.owner(&owner);
             if !snapshot.knows(&own) {
-                return Err(Halt::Read(vec![own]));
+                return Err(Halt::Read(vec![own, key]));
             }
-            if !is_gone(keys, snapshot, gone, &owner) {
+            let record = snapshot.record::<OwnerRecord>(&own)?;
+            let is_its = record.is_some_and(|record| self.is_of_same_interface(&owner, &record));
+            if is_its && !is_gone(keys, snapshot, gone, &owner) {
                 return Ok(true);
             }
         }

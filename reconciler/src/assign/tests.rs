@@ -140,7 +140,8 @@ impl World {
 
     fn index_of(&self, uid: &str) -> Option<String> {
         let entry = self.store.get(&index_key(&self.keys, uid))?;
-        Some(PodIndex::decode(&entry.value).expect("decodes").owner.container_id.to_string())
+        let index = PodIndex::decode(&entry.value).expect("decodes");
+        Some(index.owner(None, &"net1".parse().expect("a name")).container_id.to_string())
     }
 }
 
@@ -295,14 +296,14 @@ fn whatever_changes_before_the_commit_fails_it() {
     let address = Addr::from(held("10.0.0.5").address);
     let start = RunStart { boot: "b".into(), ns: 1 };
     let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default()).encode();
-    let reservation = Reservation::new(owner.clone(), Labels::default(), String::new()).encode();
+    let reservation = Reservation::new(owner.clone(), String::new()).encode();
     for (key, value) in [
         (keys.meta(), Meta::first("s".into()).encode()),
         (keys.owner(&owner), record),
         (keys.tombstone(&owner), Tombstone::new(start).encode()),
         (keys.ip(&network, address), reservation),
         (keys.page(&network, address.page()), vec![0; 512]),
-        (index_key(&keys, "u1"), PodIndex::new(owner.clone()).encode()),
+        (index_key(&keys, "u1"), PodIndex::new(&owner).encode()),
     ] {
         let mut world = World::new();
         let Step::Commit(Commit { txn, .. }) = world.plan(&assignment).expect("a plan") else {
@@ -345,11 +346,11 @@ fn a_reservation_without_its_owners_record_is_in_the_way() {
     let mut world = World::new();
     let old = assignment_of("old", "u0", &["10.0.0.5"]);
     let key = world.keys.ip(&NetworkName::default(), Addr::from(held("10.0.0.5").address));
-    world.store.put(key, Reservation::new(old.owner.clone(), old.labels.clone(), String::new()).encode());
+    world.store.put(key, Reservation::new(old.owner.clone(), String::new()).encode());
     let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
     let Step::Done(ended) = world.plan(&assignment).expect("a plan") else { panic!("it commits") };
-    let (_, Why::NoRecord { owner, pod }) = conflict(ended.alone()) else { panic!("another reason") };
-    assert_eq!((owner, pod), (old.owner, old.labels.pod));
+    let (_, Why::NoRecord { owner }) = conflict(ended.alone()) else { panic!("another reason") };
+    assert_eq!(owner, old.owner);
 }
 
 #[test]
@@ -369,7 +370,7 @@ fn an_index_entry_that_names_nobody_who_is_there_is_written_anew() {
     let assignment = assignment_of("c1", "u1", &["10.0.0.5"]);
     let key = index_key(&world.keys, "u1");
     let lost = assignment_of("lost", "u1", &[]).owner;
-    world.store.put(key, PodIndex::new(lost).encode());
+    world.store.put(key, PodIndex::new(&lost).encode());
     assert_eq!(world.carry_out(&assignment), made(&["10.0.0.5"]));
     assert_eq!(world.index_of("u1").as_deref(), Some("c1"));
 }

@@ -76,9 +76,8 @@ impl<K: Kv> Context<'_, K, Kubernetes> {
                 }
                 format!("metes holds it for {}", whom(&owner, &pod_name(&record.labels.pod)))
             }
-            Why::NoRecord { owner, pod } => {
-                let whom = whom(&owner, &pod_name(&pod));
-                format!("it is reserved for {whom}, which has no record of it: run `metes check`")
+            Why::NoRecord { owner } => {
+                format!("it is reserved for {owner}, which has no record of it: run `metes check`")
             }
             Why::UsesHold(hold) => format!("its record uses {hold}, which has other addresses"),
             Why::Undecodable(bad) => format!("stored state cannot be decoded: {bad}: run `metes check`"),

@@ -468,7 +468,7 @@ impl<'w> World<'w> {
             }
             _ => {
                 let key = keys.pod(None, &checked("u-restored"), &owner.ifname, &network);
-                Op::Put(key, PodIndex::new(owner).encode(), None)
+                Op::Put(key, PodIndex::new(&owner).encode(), None)
             }
         };
         self.by_hand(vec![op])

@@ -257,7 +257,7 @@ impl World<'_> {
         let own = keys.owner(&owner);
         let held = vec![Held::new(address.ip(), Some(network))];
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels.clone());
-        let reservation = Reservation::new(owner, labels, String::new());
+        let reservation = Reservation::new(owner, String::new());
         let ops =
             vec![Op::Put(own, record.encode(), None), Op::Put(key.to_vec(), reservation.encode(), None)];
         self.by_hand(ops)

@@ -252,7 +252,7 @@ impl Tree {
                     None => self.index.remove(&id),
                     Some(value) => {
                         let index = PodIndex::decode(value).map_err(|e| bad(&e))?;
-                        self.index.insert(id.clone(), index.owner)
+                        self.index.insert(id.clone(), id.owner(index))
                     }
                 };
                 touched.indexes.insert(id);
@@ -500,7 +500,7 @@ impl Tree {
         let wrong =
             |what: &str| Err(format!("the index of pod {uid} in {network} names {}, {what}", words(named)));
         let Some(owned) = self.owners.get(named) else { return wrong("which holds nothing") };
-        if owned.record.labels.pod.uid.as_ref() != Some(uid) || named.ifname != *ifname {
+        if owned.record.labels.pod.uid.as_ref() != Some(uid) {
             return wrong("which is another's");
         }
         if !owned.uses().any(|(held, _)| held == *network) {

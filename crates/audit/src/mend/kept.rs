@@ -120,7 +120,9 @@ impl KeptEntry {
         let owner = match keys.parse(&entry.key) {
             Ok(Key::Owner(owner)) => Some(owner),
             Ok(Key::Ip(..)) => Reservation::decode(&entry.value).ok().map(|record| record.owner),
-            Ok(Key::Pod(_)) => PodIndex::decode(&entry.value).ok().map(|index| index.owner),
+            Ok(Key::Pod(interface)) => {
+                PodIndex::decode(&entry.value).ok().map(|index| interface.owner(index))
+            }
             Ok(Key::Seat(_)) => SeatRecord::decode(&entry.value).ok().map(|seat| seat.user),
             Ok(Key::Hold(network, address)) => Some(Owner::of_hold(&network, address)),
             _ => None,

@@ -3,7 +3,7 @@
 use super::kept::KeptEntry;
 use super::{Finding, Kind, Mend, Mending, Mends};
 use metes_core::builder::{BitChanges, Builder};
-use metes_core::keys::{Bytes, Key, Keys, NetworkAddress};
+use metes_core::keys::{Bytes, Key, Keys, NetworkAddress, PodInterface};
 use metes_core::plan::free;
 use metes_core::pool::bitmap::Bits;
 use metes_core::pool::{
@@ -109,7 +109,9 @@ impl Planner<'_> {
             (Kind::OwnerWithoutReservation, Some(Key::Owner(owner))) => self.unreserved(entry, &owner),
             (Kind::AddressListedTwice, Some(Key::Owner(owner))) => self.listed_twice(entry, &owner),
             (Kind::HoldMismatch, Some(Key::Owner(owner))) => self.hold(entry, &owner),
-            (Kind::PodIndexWithoutOwner | Kind::PodIndexMismatch, _) => self.pod_index(entry),
+            (Kind::PodIndexWithoutOwner | Kind::PodIndexMismatch, Some(Key::Pod(interface))) => {
+                self.pod_index(entry, &interface)
+            }
             (Kind::RecordOnLease | Kind::ReservationOnLease, _) => self.off_lease(entry),
             (Kind::StaleWithoutLease, Some(Key::Hold(network, address))) => {
                 self.time_of_hold(entry, &Owner::of_hold(&network, address))
@@ -166,19 +168,16 @@ impl Planner<'_> {
         }
         let reserved = self.mends.related.reserved.get(owner).map_or(&[][..], Vec::as_slice);
         self.require(reserved.iter().map(|(network, address)| self.keys.ip(network, *address)))?;
-        let mut labels = Labels::default();
-        let mut held = Vec::new();
-        for (network, address) in reserved {
-            if let Some(reservation) =
-                self.reservation_of(network, *address).filter(|one| one.owner == *owner)
-            {
-                held.push(Held::new(address.ip(), Some(network.clone())));
-                labels = reservation.labels;
-            }
-        }
-        let pod = pod_words(&labels.pod);
+        let is_its = |(network, address): &&NetworkAddress| {
+            self.reservation_of(network, *address).is_some_and(|one| one.owner == *owner)
+        };
+        let held = reserved.iter().filter(is_its);
+        let held = held.map(|(network, address)| Held::new(address.ip(), Some(network.clone()))).collect();
+        let uid = self.mends.related.pods.get(owner).cloned();
+        let pod = uid.as_ref().map(|uid| format!(" (of the pod with the UID {uid})")).unwrap_or_default();
         let stands =
             vec![format!("the record of {owner}{pod}, which does not decode: {}", shown(&entry.value))];
+        let labels = Labels { pod: Pod { uid, ..Pod::default() }, ..Labels::default() };
         let record = OwnerRecord::new(held, None, "-".to_owned(), labels);
         self.free(owner, &record, stands)
     }
@@ -187,19 +186,19 @@ impl Planner<'_> {
     fn reservation(&self, entry: &Entry, held: NetworkAddress) -> PlannedMend {
         let (network, address) = &held;
         let named = Reservation::decode(&entry.value).ok();
+        let named_key = named.as_ref().map(|reservation| self.keys.owner(&reservation.owner));
+        let listing = self.mends.related.listing(&held);
+        self.require(named_key.iter().cloned().chain(listing.iter().map(|owner| self.keys.owner(owner))))?;
         let mut stands = vec![match &named {
-            Some(Reservation { owner, labels, .. }) => format!(
+            Some(Reservation { owner, .. }) => format!(
                 "{address} of network {network} is reserved for {owner}{}, whose record does not list it",
-                pod_words(&labels.pod)
+                self.pod_of(owner)
             ),
             None => {
                 let value = shown(&entry.value);
                 format!("the reservation of {address} of network {network} does not decode: {value}")
             }
         }];
-        let named_key = named.as_ref().map(|reservation| self.keys.owner(&reservation.owner));
-        let listing = self.mends.related.listing(&held);
-        self.require(named_key.iter().cloned().chain(listing.iter().map(|owner| self.keys.owner(owner))))?;
         let lists = |owner: &&Owner| self.record_of(owner).is_some_and(|record| lists(&record, &held));
         if named.as_ref().is_some_and(|reservation| lists(&&reservation.owner)) {
             return Ok(Mending::Changed);
@@ -261,8 +260,9 @@ impl Planner<'_> {
             let held = (network.clone(), address);
             let key = self.keys.ip(network, address);
             match (self.seen.entry(&key), self.reservation_of(network, address)) {
-                (Some(_), Some(reservation)) if reservation.owner != *owner => {
-                    let of_other = format!("{}{}", reservation.owner, pod_words(&reservation.labels.pod));
+                (Some(_), Some(Reservation { owner: other, .. })) if other != *owner => {
+                    self.require(std::iter::once(self.keys.owner(&other)))?;
+                    let of_other = format!("{other}{}", self.pod_of(&other));
                     let stands = vec![format!(
                         "the record of {owner}{pod} lists {address} of network {network}, which is reserved for \
                          {of_other}"
@@ -316,10 +316,7 @@ impl Planner<'_> {
         let (Some(record), Some(kept_record)) = (self.record_of(freed), self.record_of(kept)) else {
             return Ok(Mending::Changed);
         };
-        let words = |owner: &Owner| {
-            let pod = self.record_of(owner).map(|record| pod_words(&record.labels.pod)).unwrap_or_default();
-            format!("{owner}{pod}")
-        };
+        let words = |owner: &Owner| format!("{owner}{}", self.pod_of(owner));
         let reserved = match &holder {
             Some(holder) if holder == kept => format!("it is reserved for {kept}"),
             _ => {
@@ -348,10 +345,11 @@ impl Planner<'_> {
         self.free(owner, &record, stands)
     }
 
-    fn pod_index(&self, entry: &Entry) -> PlannedMend {
+    fn pod_index(&self, entry: &Entry, interface: &PodInterface) -> PlannedMend {
         let Ok(index) = PodIndex::decode(&entry.value) else { return Ok(Mending::Changed) };
-        let stands = format!("{} names {}", name(entry), index.owner);
-        self.misnaming(entry, &index.owner, stands, ("deletes the key", None))
+        let owner = interface.owner(index);
+        let stands = format!("{} names {owner}", name(entry));
+        self.misnaming(entry, &owner, stands, ("deletes the key", None))
     }
 
     /// Deletes a key that names an owner, whose record, as it was audited, does not agree.
@@ -604,6 +602,10 @@ impl Planner<'_> {
         self.seen.record(&self.keys.owner(owner)).ok().flatten()
     }
 
+    fn pod_of(&self, owner: &Owner) -> String {
+        pod_of(self.seen, &self.keys.owner(owner))
+    }
+
     fn reservation_of(&self, network: &NetworkName, address: Addr) -> Option<Reservation> {
         self.seen.record(&self.keys.ip(network, address)).ok().flatten()
     }
@@ -623,7 +625,13 @@ fn lists(record: &OwnerRecord, (network, address): &NetworkAddress) -> bool {
     record.reserved().any(|held| held == (network, *address))
 }
 
-pub(super) fn pod_words(Pod { namespace, name, .. }: &Pod) -> String {
+/// The pod of the owner with this key, as far as its record says it.
+pub(super) fn pod_of(seen: &Snapshot, own: &[u8]) -> String {
+    let record = seen.record::<OwnerRecord>(own).ok().flatten();
+    record.map(|record| pod_words(&record.labels.pod)).unwrap_or_default()
+}
+
+fn pod_words(Pod { namespace, name, .. }: &Pod) -> String {
     if name.is_empty() { String::new() } else { format!(" (pod {namespace}/{name})") }
 }
 

@@ -1,5 +1,5 @@
-//! The records elsewhere in a tree that a mend depends on: the reservations that a damaged record left, and the owners
-//! that list an address.
+//! The records elsewhere in a tree that a mend depends on: the reservations and the pod that a damaged record left, and
+//! the owners that list an address.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,8 @@ use super::{Finding, Kind};
 use metes_core::keys::{Key, Keys, NetworkAddress};
 use metes_core::plan::pool_change::StoredPools;
 use metes_core::pool::{
-    Addr, NetworkName, Owner, OwnerRecord, Page, Record, Reservation, Undecodable, newer_version,
+    Addr, NetworkName, Owner, OwnerRecord, Page, PodIndex, PodUid, Record, Reservation, Undecodable,
+    newer_version,
 };
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
@@ -20,6 +21,8 @@ use metes_engine::walk::walk;
 pub struct Related {
     /// The addresses that are reserved for an owner whose record does not decode.
     pub(super) reserved: BTreeMap<Owner, Vec<NetworkAddress>>,
+    /// The pods of such owners, by the index.
+    pub(super) pods: BTreeMap<Owner, PodUid>,
     /// The owners whose records list an address.
     pub(super) listed_by: BTreeMap<NetworkAddress, Vec<Owner>>,
     /// True if the record of some owner does not decode: it may list any address.
@@ -83,6 +86,12 @@ impl Related {
                     if wanted.has_address(&held) {
                         self.listed_by.entry(held).or_default().push(owner.clone());
                     }
+                }
+            }
+            Ok(Key::Pod(interface)) if !wanted.owners.is_empty() => {
+                let owner = PodIndex::decode(&entry.value).ok().map(|index| interface.owner(index));
+                if let Some(owner) = owner.filter(|owner| wanted.owners.contains(owner)) {
+                    self.pods.insert(owner, interface.uid);
                 }
             }
             Ok(Key::Pool(_)) => self.has_newer_pool |= newer_version(&entry.value).is_some(),

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::kept::KeptGroup;
-use super::plan::{name, pod_words, shown};
+use super::plan::{name, pod_of, shown};
 use super::{Report, TRIES};
 use metes_core::builder::{BitChanges, Builder};
 use metes_core::keys::{Bytes, Key, Keys, LeaseId};
@@ -153,7 +153,10 @@ impl RestorePlanner<'_> {
                 return self.refused.push(format!("{}: {why}", name(entry)));
             }
             Some(standing) if stands_for(group, key.as_ref(), entry, standing) => return,
-            Some(standing) => return self.refused.push(standing_words(key.as_ref(), standing)),
+            Some(standing) => {
+                let words = self.standing_words(key.as_ref(), standing);
+                return self.refused.push(words);
+            }
             None => {}
         }
         self.does.push(words(key.as_ref(), entry));
@@ -194,7 +197,7 @@ impl RestorePlanner<'_> {
                 None => self.reserve(owner, &record, (network, address), key),
                 Some(standing) if reserved_for(standing).as_ref() == Some(owner) => {}
                 Some(standing) => {
-                    let words = standing_words(Some(&Key::Ip(network.clone(), address)), standing);
+                    let words = self.standing_words(Some(&Key::Ip(network.clone(), address)), standing);
                     if !self.refused.contains(&words) {
                         self.refused.push(words);
                     }
@@ -219,6 +222,23 @@ impl RestorePlanner<'_> {
         self.builder.put(key, reservation.encode());
         self.does.push(does);
         self.hold(network, address);
+    }
+
+    /// The holder of a key that is not free, in words.
+    fn standing_words(&mut self, key: Option<&Key>, standing: &Entry) -> String {
+        match (key, Reservation::decode(&standing.value), PodIndex::decode(&standing.value)) {
+            (Some(Key::Ip(network, address)), Ok(Reservation { owner, .. }), _) => {
+                let own = self.keys.owner(&owner);
+                self.builder.unchanged(own.clone());
+                let pod = pod_of(self.builder.seen(), &own);
+                format!("{address} of network {network} is reserved for {owner}{pod}")
+            }
+            (Some(Key::Pod(interface)), _, Ok(index)) => {
+                format!("the pod's index names {}", interface.owner(index))
+            }
+            (Some(Key::Owner(owner)), ..) => format!("{owner} has another record since"),
+            _ => format!("{} has another value since: {}", name(standing), shown(&standing.value)),
+        }
     }
 
     /// The bit of an address that is reserved again. It does not cool any longer.
@@ -270,7 +290,9 @@ fn goes_with_lease(key: Option<&Key>) -> bool {
 fn stands_for(group: &KeptGroup, key: Option<&Key>, entry: &Entry, standing: &Entry) -> bool {
     let named = match key {
         Some(Key::Ip(..)) => reserved_for(standing),
-        Some(Key::Pod(_)) => PodIndex::decode(&standing.value).ok().map(|index| index.owner),
+        Some(Key::Pod(interface)) => {
+            PodIndex::decode(&standing.value).ok().map(|index| interface.owner(index))
+        }
         Some(Key::Seat(_)) => SeatRecord::decode(&standing.value).ok().map(|seat| seat.user),
         _ => None,
     };
@@ -279,18 +301,6 @@ fn stands_for(group: &KeptGroup, key: Option<&Key>, entry: &Entry, standing: &En
 
 fn reserved_for(standing: &Entry) -> Option<Owner> {
     Reservation::decode(&standing.value).ok().map(|record| record.owner)
-}
-
-/// The holder of a key that is not free, in words.
-fn standing_words(key: Option<&Key>, standing: &Entry) -> String {
-    match (key, Reservation::decode(&standing.value), PodIndex::decode(&standing.value)) {
-        (Some(Key::Ip(network, address)), Ok(Reservation { owner, labels, .. }), _) => {
-            format!("{address} of network {network} is reserved for {owner}{}", pod_words(&labels.pod))
-        }
-        (Some(Key::Pod(_)), _, Ok(index)) => format!("the pod's index names {}", index.owner),
-        (Some(Key::Owner(owner)), ..) => format!("{owner} has another record since"),
-        _ => format!("{} has another value since: {}", name(standing), shown(&standing.value)),
-    }
 }
 
 /// A write, in words.

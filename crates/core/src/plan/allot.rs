@@ -479,7 +479,7 @@ impl Deciding<'_> {
         builder.unchanged(own.clone());
         for key in free::index_keys(self.keys, &self.asked.ask.owner, record) {
             builder.unchanged(key.clone());
-            builder.put(key, PodIndex::new(self.asked.ask.owner.clone()).encode());
+            builder.put(key, PodIndex::new(&self.asked.ask.owner).encode());
         }
         builder.put(own, record.encode());
     }
@@ -500,11 +500,9 @@ fn older_owner(asked: &Resolved<'_>, keys: &Keys, snapshot: &Snapshot) -> Result
     let ask = asked.ask;
     for key in asked.index_keys(keys) {
         let Some(index) = snapshot.record::<PodIndex>(&key)? else { continue };
-        let owner = index.owner;
         let mine = &ask.owner;
-        let is_here =
-            (&owner.cluster, &owner.node, &owner.ifname) == (&mine.cluster, &mine.node, &mine.ifname);
-        if owner == *mine || !is_here {
+        let owner = index.owner(mine.cluster.as_ref(), &mine.ifname);
+        if owner == *mine || owner.node != mine.node {
             continue;
         }
         let own = keys.owner(&owner);

@@ -134,7 +134,7 @@ impl Ask {
     /// The reservation of one of its addresses, as it is stored.
     pub(crate) fn reservation(&self) -> Vec<u8> {
         let created_at = self.stamp.created_at.clone();
-        Reservation::new(self.owner.clone(), self.labels.clone(), created_at).encode()
+        Reservation::new(self.owner.clone(), created_at).encode()
     }
 
     /// The keys of its hold and of the seat that it takes; none if its addresses end with the container.

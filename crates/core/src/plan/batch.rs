@@ -330,7 +330,7 @@ impl<'a> Batch<'a> {
         allotted.reserve(picks.all(), self.keys, ask, &mut builder);
         for key in free::index_keys(self.keys, &ask.owner, &allotted.record) {
             builder.absent(key.clone());
-            builder.put(key, PodIndex::new(ask.owner.clone()).encode());
+            builder.put(key, PodIndex::new(&ask.owner).encode());
         }
         builder.put(own, allotted.record.encode());
         builder.delete(waiting.ticket.key.clone());

@@ -169,7 +169,7 @@ mod tests {
         let mut new = ask("b", Order::Next);
         let keys = Keys::new("/m/");
         let other_store = Meta::first("other".into()).encode();
-        let index = PodIndex::new(ask("older", Order::Next).owner).encode();
+        let index = PodIndex::new(&ask("older", Order::Next).owner).encode();
         let record = OwnerRecord::new(Vec::new(), None, "-".into(), Labels::default()).encode();
         let tombstone = Tombstone::new(RunStart { boot: "b".into(), ns: 1 }).encode();
         let [own, dead] = [keys.owner(&new.owner), keys.tombstone(&new.owner)];

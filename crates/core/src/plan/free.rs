@@ -466,7 +466,7 @@ fn cool(
 pub fn free_index(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mut Builder<'_>) {
     for key in index_keys(keys, owner, record) {
         builder.unchanged(key.clone());
-        if matches!(builder.seen().record::<PodIndex>(&key), Ok(Some(index)) if index.owner == *owner) {
+        if matches!(builder.seen().record::<PodIndex>(&key), Ok(Some(index)) if index.names(owner)) {
             builder.delete(key);
         }
     }
@@ -494,7 +494,7 @@ pub fn index_keys(keys: &Keys, owner: &Owner, record: &OwnerRecord) -> Vec<Bytes
 #[must_use]
 pub fn is_replaced(keys: &Keys, owner: &Owner, record: &OwnerRecord, index: &Snapshot) -> bool {
     let names_another = |key: &Bytes| match index.record::<PodIndex>(key) {
-        Ok(Some(index)) => index.owner != *owner,
+        Ok(Some(index)) => !index.names(owner),
         Ok(None) | Err(_) => false,
     };
     let entries = index_keys(keys, owner, record);
@@ -641,7 +641,7 @@ mod tests {
         let mut store = Memory::default();
         let record = OwnerRecord::new(held, None, "-".into(), Labels::default());
         store.put(keys.owner(&owner), record.encode());
-        let reservation = Reservation::new(owner.clone(), Labels::default(), String::new());
+        let reservation = Reservation::new(owner.clone(), String::new());
         store.put(keys.ip(&network, own.into()), reservation.encode());
         let mut bits = Bits::empty();
         [1, 2].into_iter().for_each(|bit| bits.set(bit));

@@ -6,6 +6,7 @@
 
 use super::change::{Change, Commit, Step};
 use super::given;
+use super::refused::Holder;
 use crate::builder::{self, BitChanges, Builder};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, Scope};
@@ -53,9 +54,8 @@ pub enum HoldRefused {
     #[error("stored state cannot be decoded: {0}; `metes check` says more")]
     Bad(#[from] BadRecord),
     /// Somebody holds the address.
-    #[error("{} has held the address since {}: choose another one, or wait until it is free", holder(.0),
-            .0.created_at)]
-    Held(Box<Reservation>),
+    #[error("{} has held the address since {}: choose another one, or wait until it is free", words(.0), .0.since)]
+    Held(Box<Holder>),
     /// It is set aside already, with another note.
     #[error("it is set aside already: {}; `metes hold --remove` ends that", .0.note)]
     SetAside(HoldNote),
@@ -65,8 +65,7 @@ pub enum HoldRefused {
 }
 
 /// The holder of an address, with the pod if it is known.
-fn holder(reservation: &Reservation) -> String {
-    let (owner, pod) = (&reservation.owner, &reservation.labels.pod);
+fn words(Holder { owner, pod, .. }: &Holder) -> String {
     match pod.name.is_empty() {
         true => owner.to_string(),
         false => format!("pod {}/{} ({owner})", pod.namespace, pod.name),
@@ -102,11 +101,7 @@ impl<'a> Holding<'a> {
 
     /// The result if the hold is written, or the reason why it is refused; [`HoldMade::Stands`] if there is nothing to
     /// write.
-    fn judge(&self, seen: &Snapshot) -> Result<HoldMade, HoldRefused> {
-        let reservation = seen.record::<Reservation>(&self.ip())?;
-        if let Some(other) = reservation.clone().filter(|found| found.owner != self.owner) {
-            return Err(HoldRefused::Held(Box::new(other)));
-        }
+    fn judge(&self, reservation: Option<Reservation>, seen: &Snapshot) -> Result<HoldMade, HoldRefused> {
         if builder::bits(seen, &self.page()).is_none() {
             return Err(BadRecord::page(&self.page()).into());
         }
@@ -164,7 +159,14 @@ impl Change for Holding<'_> {
             (None, Emptiness::Unknown(reads)) => return Ok(Step::Read(reads)),
             (None, Emptiness::Lost) => return Err(HoldRefused::LostMeta),
         }
-        let made = self.judge(seen)?;
+        let reservation = seen.record::<Reservation>(&self.ip())?;
+        if let Some(other) = reservation.clone().filter(|found| found.owner != self.owner) {
+            return match Holder::of(other, self.ip(), self.keys, seen) {
+                Ok(holder) => Err(HoldRefused::Held(Box::new(holder))),
+                Err(unread) => Ok(Step::read(unread)),
+            };
+        }
+        let made = self.judge(reservation, seen)?;
         if made == HoldMade::Stands {
             return Ok(Step::Done(made));
         }
@@ -316,7 +318,7 @@ mod tests {
             (holding.ip(), holding.page())
         };
         let owner = Owner::named(["east", "n1", "c1", "eth0"]).expect("plain names");
-        let other = Reservation::new(owner, crate::pool::Labels::default(), String::new());
+        let other = Reservation::new(owner, String::new());
         let own = Reservation::of_hold(
             &NetworkName::default(),
             request("", None).address,

@@ -7,7 +7,7 @@
 use super::change::{Change, Commit, Step};
 use super::given;
 use super::hold::HoldRefused;
-use super::refused::Seated;
+use super::refused::{Holder, Seated};
 use crate::builder::{self, BitChanges, Builder};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, NetworkAddress, Scope};
@@ -86,12 +86,13 @@ impl<'a> PodHolding<'a> {
         Seat { hold: self.request.hold.clone(), n: Seat::FIRST }
     }
 
-    /// The container that has one of the addresses, by the reservations that were read.
-    fn container(&self, seen: &Snapshot) -> Result<Option<Reservation>, BadRecord> {
+    /// The first of the reservations that were read which names another owner, with its key.
+    fn of_another(&self, seen: &Snapshot) -> Result<Option<(Reservation, Bytes)>, BadRecord> {
         for (network, address) in &self.request.addresses {
-            let reservation = seen.record::<Reservation>(&self.keys.ip(network, *address))?;
+            let key = self.keys.ip(network, *address);
+            let reservation = seen.record::<Reservation>(&key)?;
             if let Some(other) = reservation.filter(|found| found.owner != self.request.hold) {
-                return Ok(Some(other));
+                return Ok(Some((other, key)));
             }
         }
         Ok(None)
@@ -130,20 +131,25 @@ impl<'a> PodHolding<'a> {
     }
 
     /// A container has an address. If it is this pod's and has exactly these, it uses the hold from now on.
-    fn of_container(&self, other: Reservation, seen: &Snapshot) -> Result<Step<PodHoldMade>, PodHoldRefused> {
+    fn of_container(
+        &self,
+        (other, key): (Reservation, Bytes),
+        seen: &Snapshot,
+    ) -> Result<Step<PodHoldMade>, PodHoldRefused> {
+        let holder = match Holder::of(other, key, self.keys, seen) {
+            Ok(holder) => holder,
+            Err(unread) => return Ok(Step::read(unread)),
+        };
         let Subject { namespace, name } = &self.request.subject;
-        let (owner, pod) = (other.owner.clone(), &other.labels.pod);
+        let (owner, pod) = (holder.owner.clone(), &holder.pod);
         let is_its = (&owner.cluster, &owner.ifname)
             == (&self.request.hold.cluster, &self.request.hold.ifname)
             && (&pod.namespace, &pod.name) == (namespace, name)
             && pod.uid.is_some();
         if !is_its {
-            return Err(HoldRefused::Held(Box::new(other)).into());
+            return Err(HoldRefused::Held(Box::new(holder)).into());
         }
         let own = self.keys.owner(&owner);
-        if !seen.knows(&own) {
-            return Ok(Step::read(vec![own]));
-        }
         let record = seen.record::<OwnerRecord>(&own)?.ok_or(HoldRefused::Contradiction)?;
         if let Some(seat) = record.seat {
             return Err(PodHoldRefused::Uses(Box::new((owner, seat.hold))));
@@ -252,7 +258,7 @@ impl Change for PodHolding<'_> {
         if let Some(record) = seen.record::<OwnerRecord>(&self.proof())? {
             return self.again(&record, seen);
         }
-        match self.container(seen)? {
+        match self.of_another(seen)? {
             Some(other) => self.of_container(other, seen),
             None => self.new_hold(seen),
         }

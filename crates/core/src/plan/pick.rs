@@ -76,7 +76,10 @@ impl Picking<'_> {
     }
 
     fn refuse(&self, address: NetworkAddress, why: Refusal) -> Halt {
-        Halt::Refuse(Refused::address(address, why, self.keys, self.snapshot))
+        match Refused::address(address, why, self.keys, self.snapshot) {
+            Ok(refused) => Halt::Refuse(refused),
+            Err(unread) => Halt::read(unread),
+        }
     }
 
     /// A page that does not decode counts as full. But then the answer is not that the range is full.

@@ -6,7 +6,7 @@ use super::pools::PoolRefused;
 use crate::keys::{Bytes, Keys, NetworkAddress};
 use crate::meta::OutOfService;
 use crate::pool::choose::Refusal;
-use crate::pool::{Addr, Held, NetworkName, Owner, Pod, Reservation};
+use crate::pool::{Addr, Held, NetworkName, Owner, OwnerRecord, Pod, Reservation};
 use crate::snapshot::{BadRecord, Snapshot};
 use crate::txn::Op;
 
@@ -30,7 +30,7 @@ pub enum Refused {
     /// A requested address cannot be had.
     Address(Addr, NetworkName, Refusal),
     /// A requested address is held.
-    Held(Addr, NetworkName, Box<Reservation>),
+    Held(Addr, NetworkName, Box<Holder>),
     /// A requested address is set aside, with this note.
     SetAside(Addr, NetworkName, String),
     /// A requested address was freed a short while ago.
@@ -45,18 +45,54 @@ pub enum Refused {
 
 impl Refused {
     /// A requested address cannot be had. If it is taken, what was read of it may say by whom.
+    ///
+    /// # Errors
+    /// The keys that must be read first to know the holder.
     pub(crate) fn address(
         (network, address): NetworkAddress,
         why: Refusal,
         keys: &Keys,
         seen: &Snapshot,
-    ) -> Self {
-        let held = seen.record::<Reservation>(&keys.ip(&network, address)).ok().flatten();
-        match held.filter(|_| why == Refusal::Taken) {
+    ) -> Result<Self, Vec<Bytes>> {
+        let key = keys.ip(&network, address);
+        let held = seen.record::<Reservation>(&key).ok().flatten();
+        Ok(match held.filter(|_| why == Refusal::Taken) {
             Some(Reservation { hold: Some(hold), .. }) => Refused::SetAside(address, network, hold.note),
-            Some(held) => Refused::Held(address, network, Box::new(held)),
+            Some(held) => Refused::Held(address, network, Box::new(Holder::of(held, key, keys, seen)?)),
             None => Refused::Address(address, network, why),
+        })
+    }
+}
+
+/// The holder of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// The owner.
+    pub owner: Owner,
+    /// Its pod, as far as its record says it.
+    pub pod: Pod,
+    /// Since when it has the address, RFC 3339 in UTC.
+    pub since: String,
+}
+
+impl Holder {
+    /// The holder by a reservation, which is under this key. Its owner's record names the pod.
+    ///
+    /// # Errors
+    /// Both keys, if they were not read at the same time: the address may have changed hands in between.
+    pub(crate) fn of(
+        reservation: Reservation,
+        key: Bytes,
+        keys: &Keys,
+        seen: &Snapshot,
+    ) -> Result<Self, Vec<Bytes>> {
+        let Reservation { owner, created_at: since, .. } = reservation;
+        let own = keys.owner(&owner);
+        if !seen.knows(&own) || seen.read_at(&own) != seen.read_at(&key) {
+            return Err(vec![own, key]);
         }
+        let record = seen.record::<OwnerRecord>(&own).ok().flatten();
+        Ok(Self { owner, pod: record.map(|record| record.labels.pod).unwrap_or_default(), since })
     }
 }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::auto::{AutoPool, auto_pools};
 use super::definition::{PoolDefinition, PoolRange, is_default};
@@ -147,6 +147,27 @@ impl Owner {
         matches!(self.kind(), OwnerKind::Subject(_))
     }
 
+    /// The owner by the path that its keys end with.
+    ///
+    /// # Errors
+    /// [`InvalidName`] if it has other parts than an owner's names.
+    pub fn of_path(path: &str) -> Result<Self, InvalidName> {
+        let parts: Vec<&str> = path.split('/').collect();
+        let other = |_| InvalidName {
+            what: "owner",
+            found: path.to_owned(),
+            expected: "cluster/node/container/interface",
+        };
+        Self::named(parts.try_into().map_err(other)?)
+    }
+
+    /// The path that its keys end with: cluster, node, container and interface.
+    #[must_use]
+    pub fn path(&self) -> String {
+        let Self { node, container_id, ifname, .. } = self;
+        format!("{}/{node}/{container_id}/{ifname}", self.cluster_or_dash())
+    }
+
     /// The cluster's name as keys and people write it: `-` for none.
     #[must_use]
     pub fn cluster_or_dash(&self) -> &str {
@@ -170,6 +191,19 @@ impl fmt::Display for Owner {
             None => Ok(()),
             Some(cluster) => write!(f, " of cluster {cluster}"),
         }
+    }
+}
+
+/// An owner in a record, by the path that its keys end with.
+mod as_path {
+    use super::{Deserialize, Deserializer, Owner, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(owner: &Owner, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&owner.path())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Owner, D::Error> {
+        Owner::of_path(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
     }
 }
 
@@ -365,7 +399,8 @@ pub struct OwnerRecord {
     /// id.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// The queue that the run stood in (see `store::keys::Scope`).
+    /// The queue that the run stood in (see `keys::Scope`). It is stored without the network that it begins with, if
+    /// that is the network of the first address.
     pub(crate) scope: String,
     /// Labels.
     #[serde(flatten)]
@@ -394,6 +429,7 @@ pub struct HoldNote {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Seat {
     /// The owner of the addresses.
+    #[serde(with = "as_path")]
     pub hold: Owner,
     /// The number of the seat.
     pub n: u8,
@@ -475,6 +511,12 @@ impl OwnerRecord {
         Self { seat, ..self }
     }
 
+    /// The network that the stored scope lacks, if it does.
+    fn network_of_scope(&self) -> &str {
+        let of_first = self.addresses.iter().find_map(|held| held.network.as_ref());
+        of_first.map_or("", NetworkName::as_str)
+    }
+
     /// The record as a run on this machine writes it.
     pub(crate) fn on_machine(self, machine: &str) -> Self {
         Self { machine: machine.to_owned(), ..self }
@@ -506,12 +548,9 @@ impl Caller<'_> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     v: u32,
-    /// The holder.
-    #[serde(flatten)]
+    /// The holder. Its record has the labels.
+    #[serde(with = "as_path")]
     pub owner: Owner,
-    /// Labels.
-    #[serde(flatten)]
-    pub labels: Labels,
     /// When it was made, RFC 3339 in UTC; for people only.
     #[serde(rename = "at")]
     pub created_at: String,
@@ -523,22 +562,22 @@ pub struct Reservation {
 impl Reservation {
     /// A record of this program's version.
     #[must_use]
-    pub fn new(owner: Owner, labels: Labels, created_at: String) -> Self {
-        Self { v: VERSION, owner, labels, created_at, hold: None }
+    pub fn new(owner: Owner, created_at: String) -> Self {
+        Self { v: VERSION, owner, created_at, hold: None }
     }
 
     /// The reservation that belongs to an owner's record.
     #[must_use]
     pub fn of_record(owner: &Owner, record: &OwnerRecord, created_at: String) -> Self {
         let hold = record.hold.clone();
-        Self { hold, ..Self::new(owner.clone(), record.labels.clone(), created_at) }
+        Self { hold, ..Self::new(owner.clone(), created_at) }
     }
 
     /// The reservation of an address that is set aside.
     #[must_use]
     pub fn of_hold(network: &NetworkName, address: Addr, hold: HoldNote, created_at: String) -> Self {
         let owner = Owner::of_hold(network, address);
-        Self { hold: Some(hold), ..Self::new(owner, Labels::default(), created_at) }
+        Self { hold: Some(hold), ..Self::new(owner, created_at) }
     }
 }
 
@@ -548,7 +587,7 @@ impl Reservation {
 pub struct SeatRecord {
     v: u32,
     /// The user: the container.
-    #[serde(flatten)]
+    #[serde(with = "as_path")]
     pub user: Owner,
     /// Labels.
     #[serde(flatten)]
@@ -566,20 +605,35 @@ impl SeatRecord {
     }
 }
 
-/// `v1/pod/<cluster>/<uid>/<ifname>/<network>`: the youngest owner of that interface of that pod.
+/// `v1/pod/<cluster>/<uid>/<ifname>/<network>`: the youngest owner of that interface of that pod. Its cluster and its
+/// interface are those of the key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodIndex {
     v: u32,
-    /// The youngest owner.
-    #[serde(flatten)]
-    pub owner: Owner,
+    #[serde(deserialize_with = "stored_node")]
+    node: NodeName,
+    #[serde(rename = "container")]
+    container_id: ContainerId,
 }
 
 impl PodIndex {
-    /// A record of this program's version.
+    /// A record of this program's version, under a key of this owner's cluster and interface.
     #[must_use]
-    pub fn new(owner: Owner) -> Self {
-        Self { v: VERSION, owner }
+    pub fn new(Owner { node, container_id, .. }: &Owner) -> Self {
+        Self { v: VERSION, node: node.clone(), container_id: container_id.clone() }
+    }
+
+    /// True if it names this owner, whose cluster and interface are those of the key.
+    #[must_use]
+    pub fn names(&self, owner: &Owner) -> bool {
+        (&self.node, &self.container_id) == (&owner.node, &owner.container_id)
+    }
+
+    /// The owner that it names under a key of this cluster and interface.
+    #[must_use]
+    pub fn owner(self, cluster: Option<&ClusterName>, ifname: &InterfaceName) -> Owner {
+        let Self { node, container_id, .. } = self;
+        Owner { node, container_id, ifname: ifname.clone(), cluster: cluster.cloned() }
     }
 }
 
@@ -919,7 +973,7 @@ pub trait Record: Serialize + DeserializeOwned {
 
     /// The bytes to store.
     fn encode(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("records have only string keys")
+        to_json(self)
     }
 
     /// Reads stored bytes.
@@ -927,18 +981,39 @@ pub trait Record: Serialize + DeserializeOwned {
     /// # Errors
     /// [`Undecodable`] if they are not such a record, or one of another version.
     fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
-        let malformed =
-            |e: serde_json::Error| Undecodable::Malformed { kind: Self::KIND, reason: e.to_string() };
-        let Versioned { v } = serde_json::from_slice(bytes).map_err(malformed)?;
-        if v != u64::from(VERSION) {
-            return Err(Undecodable::Version { kind: Self::KIND, found: v });
-        }
-        serde_json::from_slice(bytes).map_err(malformed)
+        from_json(bytes, Self::KIND)
     }
+}
+
+fn to_json(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).expect("records have only string keys")
+}
+
+fn from_json<R: DeserializeOwned>(bytes: &[u8], kind: &'static str) -> Result<R, Undecodable> {
+    let malformed = |e: serde_json::Error| Undecodable::Malformed { kind, reason: e.to_string() };
+    let Versioned { v } = serde_json::from_slice(bytes).map_err(malformed)?;
+    if v != u64::from(VERSION) {
+        return Err(Undecodable::Version { kind, found: v });
+    }
+    serde_json::from_slice(bytes).map_err(malformed)
 }
 
 impl Record for OwnerRecord {
     const KIND: &'static str = "owner";
+
+    fn encode(&self) -> Vec<u8> {
+        let rest = self.scope.strip_prefix(self.network_of_scope()).filter(|rest| rest.starts_with(','));
+        let scope = rest.unwrap_or(&self.scope).to_owned();
+        to_json(&Self { scope, ..self.clone() })
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Undecodable> {
+        let mut record: Self = from_json(bytes, Self::KIND)?;
+        if record.scope.starts_with(',') {
+            record.scope = format!("{}{}", record.network_of_scope(), record.scope);
+        }
+        Ok(record)
+    }
 }
 impl Record for Reservation {
     const KIND: &'static str = "reservation";
@@ -1027,12 +1102,21 @@ mod tests {
                 r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
             ),
         );
+        let scope = "default,00000000000000000000ffff0a000000-8";
         check(
-            &Reservation::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
+            &OwnerRecord { scope: scope.into(), ..record.clone() },
             concat!(
-                r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east","#,
-                r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
+                r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"},{"ip":"fd00::1"}],"#,
+                r#""start":{"boot":"b0","ns":7},"machine":"0f","scope":",00000000000000000000ffff0a000000-8","#,
+                r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet"}"#,
             ),
+        );
+        let of_another =
+            OwnerRecord { scope: "blue,00000000000000000000ffff0a000000".into(), ..record.clone() };
+        assert_eq!(OwnerRecord::decode(&of_another.encode()), Ok(of_another));
+        check(
+            &Reservation::new(owner(), "2026-01-02T03:04:05Z".into()),
+            r#"{"v":1,"owner":"east/n1/c1/net1","at":"2026-01-02T03:04:05Z"}"#,
         );
         let (network, address) = (NetworkName::default(), Addr(0xffff_0a00_0001));
         let hold = HoldNote { note: "printer".into(), seconds: Some(60) };
@@ -1046,8 +1130,8 @@ mod tests {
         check(
             &Reservation::of_hold(&network, address, hold, "2026-01-02T03:04:05Z".into()),
             concat!(
-                r#"{"v":1,"node":"@default","container":"00000000000000000000ffff0a000001","ifname":"hold","#,
-                r#""cni":"","at":"2026-01-02T03:04:05Z","hold":{"note":"printer","for":60}}"#,
+                r#"{"v":1,"owner":"-/@default/00000000000000000000ffff0a000001/hold","#,
+                r#""at":"2026-01-02T03:04:05Z","hold":{"note":"printer","for":60}}"#,
             ),
         );
         let subject = Subject { namespace: "ns".into(), name: "web-0".into() };
@@ -1068,20 +1152,17 @@ mod tests {
             concat!(
                 r#"{"v":1,"addresses":[{"ip":"10.0.0.1","net":"default"}],"scope":"-","#,
                 r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","#,
-                r#""seat":{"hold":{"node":"@pod.ns","container":"web-0","ifname":"net1","cluster":"east"},"n":0}}"#,
+                r#""seat":{"hold":"east/@pod.ns/web-0/net1","n":0}}"#,
             ),
         );
         check(
             &SeatRecord::new(owner(), labels(), "2026-01-02T03:04:05Z".into()),
             concat!(
-                r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east","#,
+                r#"{"v":1,"user":"east/n1/c1/net1","#,
                 r#""pod":{"ns":"ns","name":"web-0","uid":"u-1"},"cni":"mynet","at":"2026-01-02T03:04:05Z"}"#,
             ),
         );
-        check(
-            &PodIndex::new(owner()),
-            r#"{"v":1,"node":"n1","container":"c1","ifname":"net1","cluster":"east"}"#,
-        );
+        check(&PodIndex::new(&owner()), r#"{"v":1,"node":"n1","container":"c1"}"#);
         check(&Tombstone::new(start), r#"{"v":1,"start":{"boot":"b0","ns":7}}"#);
         let net = serde_json::from_str(
             r#"[[{"net":"default","subnet":"10.0.0.0/29","first":"10.0.0.1","last":"10.0.0.6",
@@ -1147,6 +1228,16 @@ mod tests {
             &PoolChanges::of([&pool.expect("a pool")]),
             r#"{"v":1,"auto":[{"pool":"a","priority":7,"for":{"nodes":["n"]}}]}"#,
         );
+    }
+
+    #[test]
+    fn an_owner_is_read_by_its_path() {
+        for path in ["east/n1/c1/net1", "-/n1/c1/net1", "east/@pod.ns/web-0/net1"] {
+            assert_eq!(Owner::of_path(path).expect("an owner").path(), path);
+        }
+        for other in ["", "east/n1/c1", "east/n1/c1/net1/0", "east//c1/net1", "east/n 1/c1/net1"] {
+            assert!(Owner::of_path(other).is_err(), "{other}");
+        }
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub(super) async fn map<K: Kv>(
     let ranges = context.ranges().await.map_err(failed())?;
     let networks = context.networks().await.map_err(failed())?;
     let drawn = drawn(args, &ranges, &networks, terminal)?;
-    let inventory = read(context, ranges, &networks, &drawn).await.map_err(failed())?;
+    let inventory = read(context, ranges, &networks, (&drawn, args.by)).await.map_err(failed())?;
     tell_unreadable(&inventory, None, terminal);
     let areas = areas(&inventory, &drawn);
     if areas.is_empty() {
@@ -165,7 +165,7 @@ async fn read<K: Kv>(
     context: &Context<'_, K>,
     mut ranges: Inventory,
     networks: &[NetworkName],
-    drawn: &Drawn,
+    (drawn, by): (&Drawn, MapBy),
 ) -> Result<Inventory, Failure> {
     let of_pool = match drawn {
         Drawn::Pool(pool) => ranges.pools.get(pool).map(|pool| pool.network.clone()),
@@ -181,7 +181,10 @@ async fn read<K: Kv>(
         Drawn::Network(_) | Drawn::Pool(_) => None,
     };
     context.read_held(&read, within, &mut ranges).await?;
-    Ok(ranges.sorted())
+    match by {
+        MapBy::Namespace => context.with_owners(ranges).await,
+        MapBy::Fill | MapBy::Node | MapBy::Age => Ok(ranges.sorted()),
+    }
 }
 
 /// Tells the number of held addresses of a network that no picture shows.

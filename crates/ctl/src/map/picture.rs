@@ -308,7 +308,7 @@ pub(super) mod fixture {
         let pod =
             Pod { namespace: namespace.unwrap_or_default().to_owned(), name: "p".to_owned(), uid: None };
         let hold = namespace.is_none().then(|| HoldNote { note: "printer".to_owned(), seconds: None });
-        let labels = Labels { pod, cni_network: "net".to_owned() };
+        let labels = Labels { pod, cni_network: "net".to_owned() }.into();
         let created_at = Some("2026-01-02T11:30:00Z".to_owned());
         Row {
             network: Some(network()),

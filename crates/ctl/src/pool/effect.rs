@@ -234,7 +234,7 @@ mod tests {
             address: addr(address),
             holder: Some(Holder {
                 owner: Owner::named(["east", "n1", "c1", "eth0"]).expect("plain names"),
-                labels: Labels { pod, cni_network: "net".into() },
+                labels: Labels { pod, cni_network: "net".into() }.into(),
                 created_at: Some("2026-01-02T03:04:05Z".into()),
                 hold: None,
             }),

@@ -42,10 +42,15 @@ pub(super) async fn wait_until_empty<K: Kv>(
         keys_only: false,
     };
     let look = Txn::read(vec![Op::Get(pool_key.clone()), Op::List(list)]);
+    let goes_on = |failure| match failure {
+        Failure::Unreachable(_) | Failure::Unknown(_) => Ok(format!("{failure}; it goes on")),
+        failure => Err(CliError::store(format!("see who is left in {range}"))(failure)),
+    };
     let mut said = String::new();
     let until = context.timeout.map(|timeout| Instant::now() + timeout);
     loop {
-        let mut session = context.renewed().session;
+        let mut context = context.renewed();
+        let session = &mut context.session;
         // The last look gets some time, too.
         session.until = until.map_or(session.until, |until| session.until.min(until + LOOK_PAUSE));
         let line = match session.txn(&look).await {
@@ -63,14 +68,13 @@ pub(super) async fn wait_until_empty<K: Kv>(
                     )));
                 }
                 match reply.found.get(1) {
-                    Some(found) if found.count > 0 => left_words(context, range, found),
+                    Some(found) if found.count > 0 => {
+                        left_words(&context, range, found).await.or_else(goes_on)?
+                    }
                     _ => break,
                 }
             }
-            Err(failure @ (Failure::Unreachable(_) | Failure::Unknown(_))) => {
-                format!("{failure}; it goes on")
-            }
-            Err(failure) => return Err(CliError::store(format!("see who is left in {range}"))(failure)),
+            Err(failure) => goes_on(failure)?,
         };
         if line != said {
             terminal.tell(&line);
@@ -89,9 +93,10 @@ pub(super) async fn wait_until_empty<K: Kv>(
 }
 
 /// `3 addresses of 10.0.0.0/24 are held: 10.0.0.1 by ns/web-0 on n1, ...`
-fn left_words<K: Kv>(context: &Context<'_, K>, range: &str, found: &Found) -> String {
+async fn left_words<K: Kv>(context: &Context<'_, K>, range: &str, found: &Found) -> Result<String, Failure> {
     let mut inventory = Inventory::default();
     found.entries.iter().for_each(|entry| inventory.see(context.session.keys, entry));
+    let inventory = context.with_owners(inventory).await?;
     let holders = inventory.rows.iter().map(|row| {
         let pod = row.holder_words();
         if let (Some(words), true) = (&pod, row.is_set_aside()) {
@@ -103,5 +108,5 @@ fn left_words<K: Kv>(context: &Context<'_, K>, range: &str, found: &Found) -> St
     let named = holders.collect::<Vec<_>>().join("; ");
     let more = found.count - found.entries.len() as i64;
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    format!("held in {range}: {} ({named}{more})", found.count)
+    Ok(format!("held in {range}: {} ({named}{more})", found.count))
 }

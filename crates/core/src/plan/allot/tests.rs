@@ -515,7 +515,7 @@ fn spread_begins_and_queues_by_the_page_of_its_node_and_no_other_order_does() {
 fn what_is_reserved_for_another_is_neither_answered_nor_freed() {
     let mut world = World::new();
     world.hold(&ask("a", 1, ""));
-    let theirs = Reservation::new(owner("b"), Labels::default(), String::new()).encode();
+    let theirs = Reservation::new(owner("b"), String::new()).encode();
     world.store.put(world.ip("10.0.0.1"), theirs.clone());
     match world.refusal(&ask("a", 2, "")) {
         Refused::Contradiction(text) => {

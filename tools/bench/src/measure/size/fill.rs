@@ -54,9 +54,9 @@ impl HeldRun {
         let labels = Labels { pod, cni_network };
         let address = self.address(number);
         let held = vec![Held::new(address.ip(), Some(self.network.clone()))];
-        let record = OwnerRecord::new(held, None, self.scope.to_string(), labels.clone());
+        let record = OwnerRecord::new(held, None, self.scope.to_string(), labels);
         let own = keys.owner(&owner);
-        let reservation = Reservation::new(owner, labels, "2026-01-02T03:04:05Z".to_owned());
+        let reservation = Reservation::new(owner, "2026-01-02T03:04:05Z".to_owned());
         [(keys.ip(&self.network, address), reservation.encode()), (own, record.encode())]
     }
 
