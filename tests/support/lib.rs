@@ -46,7 +46,7 @@ pub use library::{plain_store, range_set};
 pub use mutate::{Dice, mutate_bytes, mutate_json};
 pub use netns::{Bridge, Netns, bridge_plugin};
 pub use outcome::Outcome;
-pub use process::{spawn_bound, temporary};
+pub use process::{spawn_bound, temporary, temporary_in_memory};
 pub use reconcile::Reconciler;
 pub use run::{Run, Running};
 pub use serve::{Metrics, Server, serve, serve_through, start, view};

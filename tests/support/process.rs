@@ -78,10 +78,25 @@ pub fn temporary() -> TempDir {
     static BASE: OnceLock<PathBuf> = OnceLock::new();
     let base = BASE.get_or_init(|| {
         let base = folder_base();
-        fs::create_dir_all(&base).expect("the folder of all test folders can be made");
-        sweep(&base);
+        prepare(&base);
         base
     });
+    temporary_of_run(base)
+}
+
+/// The same in memory, for files that in truth are on many disks: none of them waits for the disk of this machine.
+pub fn temporary_in_memory() -> TempDir {
+    let base = Path::new("/dev/shm/metes-tests");
+    prepare(base);
+    temporary_of_run(base)
+}
+
+fn prepare(base: &Path) {
+    fs::create_dir_all(base).expect("the folder of all test folders can be made");
+    sweep(base);
+}
+
+fn temporary_of_run(base: &Path) -> TempDir {
     TempDir::with_prefix_in(format!("{}-", process::id()), base).expect("a temporary folder can be made")
 }
 

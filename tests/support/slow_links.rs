@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
+use tempfile::TempDir;
 
 use super::etcd::{Etcd, EtcdOptions, Ports, Seat, free_ports};
 use super::process::temporary;
+use super::tls::Tls;
 use super::trio::MEMBERS;
 
 /// The most bytes of a part.
@@ -225,6 +227,9 @@ impl Connection {
 pub struct SlowTrio {
     members: Vec<Etcd>,
     _relays: Option<Relays>,
+    // Of the authority and its client.
+    tls: Option<Tls>,
+    _folder: TempDir,
 }
 
 impl SlowTrio {
@@ -246,9 +251,14 @@ impl SlowTrio {
                 others: Vec::new(),
             })
             .collect();
-        let launch = |seat| Etcd::launch(options.clone(), temporary(), seat, None);
-        let members = Seat::introduce(seats).into_iter().map(launch);
-        let mut trio = Self { members: members.collect(), _relays: relays };
+        let folder = temporary();
+        let tls = options.mtls.then(|| Tls::create(&folder.path().join("tls")));
+        let launch = |seat: Seat| {
+            let tls = tls.as_ref().map(|tls| tls.with_server(&seat.name, seat.host));
+            Etcd::launch(options.clone(), temporary(), seat, tls)
+        };
+        let members = Seat::introduce(seats).into_iter().map(launch).collect();
+        let mut trio = Self { members, _relays: relays, tls, _folder: folder };
         trio.wait_until_ready();
         trio
     }
@@ -260,6 +270,11 @@ impl SlowTrio {
 
     pub fn members(&self) -> &[Etcd] {
         &self.members
+    }
+
+    /// The authority and its client.
+    pub fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
     }
 
     /// Kills a member and starts it again with its data; does not wait until it answers.
