@@ -32,9 +32,9 @@ pub(crate) struct Args {
     /// How many clients do plain puts, and how many nodes do ADDs on many networks.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     pub(crate) clients: usize,
-    /// How many networks "many networks" are.
-    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
-    pub(crate) networks: usize,
+    /// How many networks "many networks" are [default: 64], or how many each pod of --cluster has [default: 16].
+    #[arg(long, value_parser = at_least_one)]
+    networks: Option<usize>,
     /// How often puts and ADDs on many networks are compared.
     #[arg(long, default_value_t = 3, value_parser = at_least_one)]
     pub(crate) rounds: usize,
@@ -50,9 +50,41 @@ pub(crate) struct Args {
     /// The order of allocation.
     #[arg(long, value_parser = order_names(), default_value = "lowest")]
     pub(crate) order: Order,
+    /// Turns a cluster on instead of all this: every node has a pod that wants its networks, at once. Three members
+    /// with TLS, and links of 1 ms or --links-ms; floors before and after it. Give it a machine for itself.
+    #[arg(long, conflicts_with_all = ["endpoint", "clients", "rounds", "seconds", "curve", "dels"])]
+    pub(crate) cluster: bool,
+    /// How many nodes --cluster has.
+    #[arg(long, requires = "cluster", default_value_t = 2000, value_parser = at_least_one)]
+    pub(crate) nodes: usize,
+    /// How many pods each of them starts at once.
+    #[arg(long, requires = "cluster", default_value_t = 1, value_parser = at_least_one)]
+    pub(crate) pods: usize,
+    /// How many pods are started at a time, at most, and so how many runs of the plugin there are: the other pods wait
+    /// for their turn, as if their nodes were turned on later.
+    #[arg(long, requires = "cluster", value_name = "PODS", value_parser = at_least_one)]
+    pub(crate) in_flight: Option<usize>,
+    /// The nodes and the store are new: no node has a mark, and the store has no meta.
+    #[arg(long, requires = "cluster")]
+    pub(crate) new: bool,
 }
 
 impl Args {
+    /// Of "many networks".
+    pub(crate) fn networks(&self) -> usize {
+        self.networks.unwrap_or(64)
+    }
+
+    /// Of each pod of a cluster.
+    pub(crate) fn pod_networks(&self) -> usize {
+        self.networks.unwrap_or(16)
+    }
+
+    /// Of the members of a cluster.
+    pub(crate) fn cluster_links(&self) -> Duration {
+        self.links().unwrap_or(Duration::from_millis(1))
+    }
+
     pub(crate) fn window(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }

@@ -1,13 +1,18 @@
 //! Many clients at once on a few threads, for a bounded time.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio::task::{JoinSet, LocalSet};
-use tokio::time::Instant;
+use tokio::task::{JoinSet, LocalSet, spawn_local};
+use tokio::time::{Instant, sleep_until};
+
+/// How often each thread looks how late it is.
+const LOOKS: Duration = Duration::from_millis(20);
 
 /// A client that sends one request after the other.
 pub(crate) trait Client {
@@ -25,6 +30,17 @@ pub(crate) struct Log {
     pub(crate) failures: BTreeMap<String, Failures>,
     /// The addresses held at the end, each with its network.
     pub(crate) held: Vec<(String, std::net::IpAddr)>,
+    /// The times from the start until all of a pod's networks were there.
+    pub(crate) pods: Timings,
+    /// The tries of pods, by their number: the first tries, the second ones, ...
+    pub(crate) waves: BTreeMap<usize, Wave>,
+}
+
+/// The tries of the same number.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wave {
+    pub(crate) begun: usize,
+    pub(crate) failed: usize,
 }
 
 /// The times of requests of one kind.
@@ -40,12 +56,15 @@ pub(crate) struct Failures {
 }
 
 /// The work that a crew has done.
+#[derive(Default)]
 pub(crate) struct Shift {
     pub(crate) log: Log,
     /// From the start to the last answer.
     pub(crate) elapsed: Duration,
     /// CPU time of the generator's threads meanwhile.
     pub(crate) generator_cpu: Duration,
+    /// How late its threads came to what was due: what they measure is too long by as much.
+    pub(crate) lateness: Timings,
 }
 
 /// The numbers of clients and threads, and the length of a shift.
@@ -81,8 +100,7 @@ impl Crew {
             begin();
             let start = Instant::now();
             starts.iter().for_each(|go| go.send(start).expect("all threads wait for it"));
-            let mut whole =
-                Shift { log: Log::default(), elapsed: Duration::ZERO, generator_cpu: Duration::ZERO };
+            let mut whole = Shift::default();
             for worker in workers {
                 whole.merge(worker.join().expect("no client panics"));
             }
@@ -113,7 +131,9 @@ impl Crew {
         drop(ready);
         let start = started.recv().expect("the others are ready too");
         let cpu_before = thread_cpu();
+        let lateness = Rc::new(RefCell::new(Timings::default()));
         let log = local.block_on(&runtime, async {
+            let looking = spawn_local(look_how_late(lateness.clone()));
             let mut working = JoinSet::new();
             for client in clients {
                 working.spawn_local(client.work(start + self.window));
@@ -122,9 +142,23 @@ impl Crew {
             while let Some(done) = working.join_next().await {
                 log.merge(done.expect("no client panics"));
             }
+            looking.abort();
             log
         });
-        Shift { log, elapsed: start.elapsed(), generator_cpu: thread_cpu().saturating_sub(cpu_before) }
+        Shift {
+            log,
+            elapsed: start.elapsed(),
+            generator_cpu: thread_cpu().saturating_sub(cpu_before),
+            lateness: lateness.take(),
+        }
+    }
+}
+
+async fn look_how_late(lateness: Rc<RefCell<Timings>>) {
+    loop {
+        let due = Instant::now() + LOOKS;
+        sleep_until(due).await;
+        lateness.borrow_mut().take(due.elapsed());
     }
 }
 
@@ -133,6 +167,7 @@ impl Shift {
         self.log.merge(other.log);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.generator_cpu += other.generator_cpu;
+        self.lateness.merge(other.lateness);
     }
 }
 
@@ -149,10 +184,16 @@ impl Log {
         self.failures.values().map(|failures| failures.count).sum()
     }
 
-    fn merge(&mut self, other: Log) {
+    pub(crate) fn merge(&mut self, other: Log) {
         self.main.merge(other.main);
         self.dels.merge(other.dels);
         self.held.extend(other.held);
+        self.pods.merge(other.pods);
+        for (number, Wave { begun, failed }) in other.waves {
+            let wave = self.waves.entry(number).or_default();
+            wave.begun += begun;
+            wave.failed += failed;
+        }
         for (code, Failures { count, example }) in other.failures {
             self.failures.entry(code).or_insert(Failures { count: 0, example }).count += count;
         }

@@ -1,5 +1,6 @@
 //! Measures the ADDs that 1 to 1,000 virtual nodes get through on a real etcd, next to plain puts on the same etcd.
-//! hack/load starts it; `hack/load --help` shows the flags.
+//! hack/load starts it; `hack/load --help` shows the flags. With `--cluster` it turns 2,000 nodes on at once instead:
+//! see [`cluster`].
 //!
 //! A virtual node has what a node with the plugin has: a name, a state folder and a connection of its own. It sends one
 //! request after the other through [`metes::commands`]. Only the start of a process and of a connection are left out.
@@ -36,27 +37,25 @@
 #![allow(clippy::print_stdout, reason = "the table is its output")]
 
 mod args;
+mod audited;
+mod cluster;
 mod crew;
 mod node;
 mod puts;
 mod report;
 mod server;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs, process};
 
 use clap::Parser;
-use metes_audit::audit;
-use metes_core::keys::Keys;
 use metes_core::limits;
-use metes_engine::session::Session;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
-use tokio::time::Instant;
 
 use args::Args;
+use audited::doubles;
 use crew::{Crew, Shift};
 use node::{Node, Pick, Place};
 use puts::Putter;
@@ -66,6 +65,9 @@ use server::{Reading, Server};
 fn main() -> ExitCode {
     let args = Args::parse();
     raise_file_limit();
+    if args.cluster {
+        return cluster::power_on(&args);
+    }
     let load = Load::new(args);
     Report::print_heading();
     let report = load.measure();
@@ -105,7 +107,8 @@ impl Load {
     fn measure(&self) -> Report {
         // The first ADD of a prefix makes its meta, which the others would all wait for.
         self.adds("warm-up", 1, 1, Pick::Own);
-        let Args { clients, networks, rounds, .. } = self.args;
+        let Args { clients, rounds, .. } = self.args;
+        let networks = self.args.networks();
         let beside_puts: Vec<Beside> = (1..=rounds)
             .map(|round| {
                 self.beside_puts(|| self.adds(&format!("many-{round}"), clients, networks, Pick::Own))
@@ -168,14 +171,9 @@ impl Load {
         row
     }
 
-    /// The violations that the audit of the whole tree finds.
     fn audit(&self) -> Vec<String> {
         let kv = support::plain_store(self.server.endpoint(), limits::UNREACHABLE);
-        let keys = Keys::new(&self.prefix);
-        let session = Session { kv: &kv, keys: &keys, until: Instant::now() + limits::CLI_DEADLINE };
-        let audited = server::block_on(audit(session));
-        let report = audited.expect("the tree can be read");
-        report.violations.iter().map(|finding| format!("{}: {}", finding.key_text(), finding.what)).collect()
+        server::block_on(audited::violations(&kv, &self.prefix))
     }
 }
 
@@ -186,10 +184,4 @@ fn folder(id: u32) -> TempDir {
     let base: PathBuf = Path::new(&base).join("run");
     fs::create_dir_all(&base).expect("the folder of all runs can be made");
     TempDir::with_prefix_in(format!("{id}-load-"), base).expect("a temporary folder can be made")
-}
-
-/// The number of addresses that two or more hold, counted once for each holder after the first.
-fn doubles<'a>(held: impl Iterator<Item = &'a (String, std::net::IpAddr)>) -> usize {
-    let mut seen = BTreeSet::new();
-    held.filter(|&held| !seen.insert(held)).count()
 }

@@ -169,7 +169,7 @@ impl Client for Node {
     }
 }
 
-fn set(network: &str) -> RangeSet {
+pub(crate) fn set(network: &str) -> RangeSet {
     let subnet: ipnetwork::Ipv4Network = SUBNET.parse().expect("a subnet");
     let range = Range::new(RangeSpec {
         network: NetworkName::configured(network).expect("a plain name"),
@@ -183,6 +183,6 @@ fn set(network: &str) -> RangeSet {
     RangeSet::new(vec![range.expect("a range")]).expect("a set")
 }
 
-fn now() -> RunStart {
+pub(crate) fn now() -> RunStart {
     node::start().expect("the kernel tells its boot id")
 }

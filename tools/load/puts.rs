@@ -1,14 +1,14 @@
 //! Plain durable puts: nothing that is stored in etcd can cost less.
 
-use etcd_client::{Channel, Client as EtcdClient};
+use etcd_client::{self as ec, Channel, Client as EtcdClient};
 use metes_engine::random::random;
 use tokio::time::Instant;
-use tonic::transport::Endpoint;
+use tonic::transport::{ClientTlsConfig, Endpoint};
 
 use crate::crew::{Client, Log};
 
 /// As large as a reservation with a pod's name and UID.
-const VALUE: [u8; 256] = [b'x'; 256];
+pub(crate) const VALUE: [u8; 256] = [b'x'; 256];
 
 /// Puts one key after the other, each once.
 pub(crate) struct Putter {
@@ -19,7 +19,8 @@ pub(crate) struct Putter {
 impl Putter {
     pub(crate) async fn connect(endpoint: &str, prefix: &str, index: usize) -> Self {
         let series = random();
-        Self { client: connect(endpoint).await, prefix: format!("{prefix}{index:04}-{series:016x}/") }
+        let client = connect(endpoint, None).await.expect("etcd accepts connections");
+        Self { client, prefix: format!("{prefix}{index:04}-{series:016x}/") }
     }
 }
 
@@ -42,8 +43,10 @@ impl Client for Putter {
 }
 
 /// A connection of the client library that metes uses, without metes.
-pub(crate) async fn connect(endpoint: &str) -> EtcdClient {
-    let endpoint = Endpoint::from_shared(endpoint.to_owned()).expect("an endpoint like http://HOST:PORT");
-    let channel = endpoint.tcp_nodelay(true).connect().await.expect("etcd accepts connections");
-    EtcdClient::from_channel(Channel::Tonic(channel), None).await.expect("a client without a password")
+pub(crate) async fn connect(endpoint: &str, tls: Option<ClientTlsConfig>) -> Result<EtcdClient, ec::Error> {
+    let mut endpoint = Endpoint::from_shared(endpoint.to_owned())?.tcp_nodelay(true);
+    if let Some(tls) = tls {
+        endpoint = endpoint.tls_config(tls)?;
+    }
+    EtcdClient::from_channel(Channel::Tonic(endpoint.connect().await?), None).await
 }

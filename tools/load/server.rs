@@ -106,7 +106,7 @@ impl Server {
     /// a lease does not tell whose it is: there this waits until as many leases are left as were at the start.
     pub(crate) fn end_leases(&self) {
         if self.is_own() {
-            return block_on(revoke_all(self.endpoint()));
+            return block_on(async { revoke_all(self.client().await).await });
         }
         let start = Instant::now();
         while self.read().leases() > self.foreign_leases && start.elapsed() < LEASES_END_MAX {
@@ -120,12 +120,16 @@ impl Server {
             return;
         }
         block_on(async {
-            let mut client = connect(self.endpoint()).await;
+            let mut client = self.client().await;
             for prefix in prefixes {
                 let options = DeleteOptions::new().with_prefix();
                 client.delete(*prefix, Some(options)).await.expect("own keys can be deleted");
             }
         });
+    }
+
+    async fn client(&self) -> Client {
+        connect(self.endpoint(), None).await.expect("etcd accepts connections")
     }
 
     fn is_own(&self) -> bool {
@@ -173,7 +177,7 @@ fn metrics(endpoint: &str) -> String {
 }
 
 /// The sum of a metric over all lines with all of `labels`.
-fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
+pub(crate) fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
     let is_meant = |line: &&str| {
         let rest = line.strip_prefix(name).unwrap_or_default();
         rest.starts_with([' ', '{']) && labels.iter().all(|label| rest.contains(label))
@@ -183,7 +187,7 @@ fn sum(metrics: &str, name: &str, labels: &[&str]) -> f64 {
 }
 
 /// Ticks of all cores since the machine's start: busy ones, and all.
-fn machine_ticks() -> (f64, f64) {
+pub(crate) fn machine_ticks() -> (f64, f64) {
     let stat = fs::read_to_string("/proc/stat").expect("the kernel tells how busy the machine is");
     let cores = stat.lines().next().unwrap_or_default();
     // user nice system idle iowait irq softirq steal; what comes after them is counted in them already.
@@ -193,8 +197,7 @@ fn machine_ticks() -> (f64, f64) {
     (all - ticks[3] - ticks[4], all)
 }
 
-async fn revoke_all(endpoint: &str) {
-    let mut client = connect(endpoint).await;
+pub(crate) async fn revoke_all(mut client: Client) {
     let leases = client.leases().await.expect("etcd lists its leases");
     let ids: Vec<i64> = leases.leases().iter().map(|lease| lease.id()).collect();
     for ids in ids.chunks(REVOKED_AT_ONCE) {
