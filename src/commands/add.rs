@@ -43,7 +43,8 @@ pub struct AddDone {
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     run.carry_out_spooled_of(&ask.owner).await?;
     let mut allotment = Allotment::new(ask, run.session.keys);
-    let left = LeftBehind::read(run.read_mark(), &run.scope_hints, run.session.keys, &allotment);
+    let left =
+        LeftBehind::read(run.read_mark(), (&run.scope_hints, &run.owner_hints), run.session.keys, &allotment);
     let mut other_store = None;
     if left.is_nothing() {
         run.must_be_one_etcd().await?;
@@ -52,12 +53,16 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     if !left.has_own_key(&run.own_key) {
         run.node.names().keep_present();
     }
+    allotment.clear_stray(left.some_stray());
+    if let Some(older) = left.older() {
+        allotment.expect_older(older);
+    }
     allotment.keep_ranges(|key| left.has_kept_ranges(key, &ask.stamp.created_at));
     let recall = run.recalling(left.known());
     let witness = Witness { other_store, ..run.witness(&recall, run.own_value(&ask.stamp.created_at)) };
     let is_wanted = || run.must_go_on().is_ok();
     let fence = run.session.keys.fence(&run.identity.node);
-    let policy = left.policy(&run.start, fence, run.session.until, witness, &is_wanted);
+    let policy = left.policy(run.session.keys, &run.start, fence, run.session.until, witness, &is_wanted);
     let mut driver = Driver::new(run.session, policy).expecting(left.pools().clone());
     let added = allot(run, ask, &mut allotment, &left, &mut driver).await;
     if added.is_err() && driver.may_be_served() {
@@ -77,7 +82,8 @@ async fn allot<K: Kv>(
     let mut shortage = Shortage::default();
     loop {
         let allotted = driver.run(allotment).await;
-        run.leaving().remember(allotment, driver, left);
+        let reserved = matches!(&allotted, Ok(Allotted::Held(added)) if !added.repeats);
+        run.leaving().remember(allotment, driver, left, reserved);
         match allotted {
             Ok(Allotted::Held(Added { held, repeats })) => {
                 let of_pools = match &ask.wanted {

@@ -8,13 +8,16 @@ use crate::commands::errors::ToCni;
 use metes_config::cni::error::{Code, Error};
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, LeaseId};
+use metes_core::known::HighWater;
 use metes_core::plan::free::{Free, FreeGuard, Freed};
 use metes_core::pool::{Caller, Owner, PodUid};
+use metes_core::snapshot::Snapshot;
 use metes_engine::drive::OutOfTime;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::WitnessRun;
 use metes_engine::release::{self, FreeError, FreeHints, Left, NotFreed};
 use metes_node::mark::{Mark, NodeLease};
+use metes_node::owner_hints::Interface;
 
 /// The result of a DEL that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +51,8 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
     let recall = run.recalling(mark.as_ref().map(|mark| mark.seen.clone()));
     let witness = Some(run.witness(&recall, WitnessRun::Frees));
-    match release::carry_out(run.session, free, (hints(run, mark.as_ref()), witness), Some(&mut leases)).await
-    {
+    let hints = hints(run, mark.as_ref(), Interface { owner, pod_uid });
+    match release::carry_out(run.session, free, (hints, witness), Some(&mut leases)).await {
         Ok((freed, left)) => {
             leave_hints(run, &left, &leases);
             match freed {
@@ -105,19 +108,35 @@ fn spool_besides<K: Kv>(
     }
 }
 
-fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>) -> FreeHints {
-    let Some(Mark { hints, .. }) = mark else { return FreeHints::default() };
+/// The hints of earlier runs of the node. Without a mark there are none: they may be of another store.
+fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>, interface: Interface<'_>) -> FreeHints {
+    let Some(Mark { hints, seen }) = mark else { return FreeHints::default() };
     let lease = hints.tombstones_for(&run.start).map(|lease| LeaseId(lease.id));
     let tickets = hints.tickets_for(&run.start).map(|lease| LeaseId(lease.id));
-    FreeHints { lease, tickets, is_crowded: hints.is_crowded(&run.start) }
+    let left = owner_left(run, seen, interface);
+    FreeHints { lease, tickets, is_crowded: hints.is_crowded(&run.start), left }
+}
+
+/// The owner's keys as its ADD has left them, and the pages of its scope as the node knows them.
+fn owner_left<K: Kv>(run: &Run<'_, K>, seen: &HighWater, interface: Interface<'_>) -> Option<Snapshot> {
+    let left = run.owner_hints.read(interface).filter(|left| left.owner == *interface.owner)?;
+    run.owner_hints.forget(interface);
+    left.meta().filter(|meta| seen.is_of(meta))?;
+    let pages = left.scope().and_then(|scope| run.scope_hints.read(&(&scope).into()));
+    let mut known = pages.map(|hints| hints.keys).unwrap_or_default();
+    known.retain(|key| is_of_pages(run, key));
+    left.lay_over(run.session.keys, &mut known);
+    Some(known)
+}
+
+fn is_of_pages<K: Kv>(run: &Run<'_, K>, key: &[u8]) -> bool {
+    matches!(run.session.keys.parse(key), Ok(Key::Page(..) | Key::Summary(..)))
 }
 
 /// Raises the mark to what this run has seen, and leaves hints for the next run on this node.
 fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     if let Some((scope, pages)) = &left.pages {
-        let is_page =
-            |key: &[u8]| matches!(run.session.keys.parse(key), Ok(Key::Page(..) | Key::Summary(..)));
-        run.scope_hints.correct(&scope.into(), pages, is_page);
+        run.scope_hints.correct(&scope.into(), pages, |key| is_of_pages(run, key), &left.stray);
     }
     let Some(seen) = left.seen_store.clone() else { return };
     let new = |lease: LeaseId| NodeLease { id: lease.0, since: run.start.clone() };

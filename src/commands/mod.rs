@@ -31,6 +31,7 @@ use metes_engine::session::Session;
 use metes_node::errors::suspect;
 use metes_node::mark::{Mark, MarkFile};
 use metes_node::node::{self, Identity};
+use metes_node::owner_hints::OwnerHintFile;
 use metes_node::remember::Leaving;
 use metes_node::scope_hints::ScopeHintFiles;
 use metes_node::spool::{Kept, Spool, Spooled};
@@ -58,6 +59,8 @@ pub struct Run<'a, K> {
     node: &'a NodeState,
     /// The hints that runs of this node leave behind of each scope.
     pub scope_hints: ScopeHintFiles,
+    /// The owners as their ADDs on this node have left them.
+    pub owner_hints: OwnerHintFile,
 }
 
 impl<'a, K: Kv> Run<'a, K> {
@@ -71,8 +74,20 @@ impl<'a, K: Kv> Run<'a, K> {
     ) -> Self {
         let (spool, mark) = (node.spool(), node.mark());
         let (own_key, scope_hints) = (session.keys.node(&node.identity.key()), node.scope_hints());
-        let identity = &node.identity;
-        Self { session, identity, start, clock, awaited, spool, mark, own_key, node, scope_hints }
+        let (identity, owner_hints) = (&node.identity, node.owner_hints());
+        Self {
+            session,
+            identity,
+            start,
+            clock,
+            awaited,
+            spool,
+            mark,
+            own_key,
+            node,
+            scope_hints,
+            owner_hints,
+        }
     }
 
     /// The owner that a container's interface is on this node of this cluster.
@@ -160,6 +175,7 @@ impl<'a, K: Kv> Run<'a, K> {
             keys: self.session.keys,
             mark: &self.mark,
             scope_hints: &self.scope_hints,
+            owner_hints: &self.owner_hints,
             start: &self.start,
             now: (self.clock)(),
         }

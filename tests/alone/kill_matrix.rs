@@ -67,7 +67,7 @@ enum Subject {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
     Alone,
-    /// Another run of its node has left hints in its range.
+    /// Another run of its node has left hints in its range; of a DEL, its ADD has left its owner.
     Hinted,
     /// Others queue in its range, before it and behind it.
     Contended,
@@ -106,7 +106,7 @@ impl Setting {
 
 /// All settings that are played, each with the least number of its cases: a little below the real one, which is some
 /// 1,000 in all. A pair that is missing cannot happen: a pass that only looks stands in no queue.
-const SETTINGS: [(Subject, Setting, usize); 21] = [
+const SETTINGS: [(Subject, Setting, usize); 22] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Hinted, 27),
     (Subject::Add, Setting::Contended, 55),
@@ -115,6 +115,7 @@ const SETTINGS: [(Subject, Setting, usize); 21] = [
     (Subject::Add, Setting::Sticky, 50),
     (Subject::Add, Setting::StickyHinted, 27),
     (Subject::Del, Setting::Alone, 36),
+    (Subject::Del, Setting::Hinted, 18),
     (Subject::Del, Setting::Contended, 42),
     (Subject::Del, Setting::Unanswered, 30),
     (Subject::Del, Setting::CutOff, 9),
@@ -131,7 +132,7 @@ const SETTINGS: [(Subject, Setting, usize); 21] = [
 ];
 
 /// The steps that must be among the points, or the settings are not what they say.
-const LANDMARKS: [(Subject, Setting, &[&str]); 18] = [
+const LANDMARKS: [(Subject, Setting, &[&str]); 19] = [
     (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::Hinted, &["commit-first", "mark", "print"]),
     (Subject::Add, Setting::Contended, &["grant", "read", "ticket", "watch", "mark", "print"]),
@@ -140,6 +141,7 @@ const LANDMARKS: [(Subject, Setting, &[&str]); 18] = [
     (Subject::Add, Setting::Sticky, &["grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::StickyHinted, &["commit-first", "mark", "print"]),
     (Subject::Del, Setting::Alone, &["grant", "read", "free"]),
+    (Subject::Del, Setting::Hinted, &["grant", "free-hinted"]),
     (Subject::Del, Setting::Sticky, &["grant", "read", "free"]),
     (Subject::Del, Setting::Contended, &["grant", "read", "ticket", "watch"]),
     (Subject::Del, Setting::Unanswered, &["read"]),
@@ -361,7 +363,7 @@ impl Scene {
         let list = world.cluster.folder().join("passed");
         let scene = Self { subject, setting, world, other, list, told: Mutex::default() };
         scene.prepare();
-        if setting == Setting::Hinted {
+        if (subject, setting) == (Subject::Add, Setting::Hinted) {
             scene.tell("before", &scene.add_other(&scene.world.node, "before").run());
         }
         scene
@@ -377,7 +379,12 @@ impl Scene {
                 node.del("earlier").config(&self.config()).run().silent();
             }
             Subject::Add => {}
-            Subject::Del => self.tell("s", &self.add_subject().run()),
+            Subject::Del => {
+                self.tell("s", &self.add_subject().run());
+                if self.setting != Setting::Hinted {
+                    self.world.node.forget_owners();
+                }
+            }
             Subject::Gc => {
                 self.tell("s", &self.add_subject().run());
                 self.tell("y", &self.world.attach_as("y", "y", "uid-y").run());
@@ -391,8 +398,11 @@ impl Scene {
     }
 
     fn add_subject(&self) -> Run {
-        let uid = format!("uid-s-{}", self.world.namespace);
-        self.world.attach_as("s", "s", &uid).config(&self.config())
+        self.world.attach_as("s", "s", &self.uid_of_subject()).config(&self.config())
+    }
+
+    fn uid_of_subject(&self) -> String {
+        format!("uid-s-{}", self.world.namespace)
     }
 
     fn config(&self) -> Value {
@@ -437,7 +447,10 @@ impl Scene {
         let flags: &[&str] = if self.subject == Subject::Look { &REMEMBERS } else { &FREES };
         let run = match self.subject {
             Subject::Add => self.add_subject(),
-            Subject::Del => self.del(&self.world.node, "s"),
+            // As a runtime calls it, with the pod.
+            Subject::Del => {
+                self.del(&self.world.node, "s").pod(&self.world.namespace, "s", &self.uid_of_subject())
+            }
             Subject::Gc => self.gc(),
             Subject::Look | Subject::Free => {
                 let pass = self.world.reconciler(&self.world.api).args(flags).program(failing_reconciler());

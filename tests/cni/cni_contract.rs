@@ -622,7 +622,7 @@ fn a_del_frees_one_interface_of_one_container_on_one_node() {
     for (node, container, ifname) in &owners[1..] {
         node.check(container).ifname(ifname).config(&config).run().silent();
     }
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 #[test]

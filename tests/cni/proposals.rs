@@ -40,9 +40,11 @@ fn a_verb_proposes_no_more_than_it_must() {
         Count::since(&etcd, || (0..RUNS).for_each(|i| node.del(&id(i)).config(&config).run().silent()));
 
     assert_eq!([checks.proposals, statuses.proposals], [0.0, 0.0], "CHECK and STATUS only read");
-    // Where nobody contends: a commit each, and a lease for all runs of the node within a while.
-    for (verb, cost) in [("ADD", adds), ("DEL", dels)] {
-        assert!(cost.proposals > 0.0 && cost.proposals <= RUNS as f64 + cost.leases, "{verb}: {cost:?}");
+    // Where nobody contends: a commit each, and a lease for all runs of the node within a while. A free that etcd
+    // handles before the grant of its lease is sent again.
+    for (verb, cost, of_lease) in [("ADD", adds, 1.0), ("DEL", dels, 2.0)] {
+        let most = RUNS as f64 + of_lease * cost.leases;
+        assert!(cost.proposals > 0.0 && cost.proposals <= most, "{verb}: {cost:?}");
         assert!(cost.leases < RUNS as f64 / 4.0, "{verb}: {cost:?}");
     }
     // And the leases' ends, which nobody waits for.

@@ -515,7 +515,7 @@ fn a_folder_that_another_planted_is_not_used() {
         failures
     }));
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 /// A DEL that somebody else spooled frees nothing.

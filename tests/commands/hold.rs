@@ -294,7 +294,7 @@ fn the_network_is_the_one_that_has_the_address_and_none_is_guessed() {
     ]);
     node.del("c1").config(&config()).run().silent();
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn a_network_of_one_range_alone_and_ipv6_have_holds_too() {
         node.del(container).config(&alone).run().silent();
     }
     cluster.assert_nothing_held();
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 #[test]

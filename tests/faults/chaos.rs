@@ -14,7 +14,9 @@ use metes_engine::kv::{Failure, Kv};
 use metes_etcd::client as store;
 use serde_json::{Value, json};
 use support::chaos_proxies::{Call, Gate, GrpcProxy, GrpcRule, Kind, Loss, TcpFault, TcpProxy, Verdict};
-use support::{Cluster, Etcd, Node, Outcome, Run, Tls, in_parallel, network, network_as, report, wait_for};
+use support::{
+    Cluster, Etcd, Node, Outcome, Run, Tls, failing_metes, in_parallel, network, network_as, report, wait_for,
+};
 use tonic::Code;
 
 /// A node whose requests go through a proxy.
@@ -205,7 +207,14 @@ impl Ground {
         self.node.add(container).config(&self.config)
     }
 
+    /// A DEL that looks.
     fn del(&self, container: &str) -> Run {
+        self.node.forget_owners();
+        self.hinted_del(container)
+    }
+
+    /// A DEL by the hints of its ADD, if there are any.
+    fn hinted_del(&self, container: &str) -> Run {
         self.node.del(container).config(&self.config)
     }
 
@@ -357,13 +366,15 @@ enum Moment {
     AddInQueue(Kind),
     SettleInQueue(Kind),
     Del(Kind),
+    /// A DEL by the hints of its ADD.
+    HintedDel(Kind),
     DelInQueue(Kind),
     /// A DEL that finds nothing.
     DelOfNothing(Kind),
 }
 
 impl Moment {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Add(Kind::Grant),
         Self::Add(Kind::Look),
         Self::Add(Kind::Commit),
@@ -376,6 +387,8 @@ impl Moment {
         Self::Del(Kind::Grant),
         Self::Del(Kind::Look),
         Self::Del(Kind::Free),
+        Self::HintedDel(Kind::Other),
+        Self::HintedDel(Kind::Free),
         Self::DelInQueue(Kind::Ticket),
         Self::DelInQueue(Kind::Watch),
         Self::DelInQueue(Kind::Free),
@@ -389,6 +402,7 @@ impl Moment {
             | Self::AddInQueue(kind)
             | Self::SettleInQueue(kind)
             | Self::Del(kind)
+            | Self::HintedDel(kind)
             | Self::DelInQueue(kind)
             | Self::DelOfNothing(kind) => kind,
         }
@@ -404,8 +418,13 @@ fn each_request_meets_each_fault() {
 
 fn one_fault(etcd: &Etcd, moment: Moment, fault: Fault) {
     let ground = Ground::new(etcd);
-    if matches!(moment, Moment::Del(_) | Moment::DelInQueue(_)) {
+    if matches!(moment, Moment::Del(_) | Moment::HintedDel(_) | Moment::DelInQueue(_)) {
         ground.add("c").run().address();
+    }
+    if matches!(moment, Moment::HintedDel(_)) {
+        // The lease of its tombstone is that of a DEL before.
+        ground.add("earlier").run().address();
+        ground.hinted_del("earlier").run().silent();
     }
     let gate = Gate::shut();
     let is_armed = Arc::new(AtomicBool::new(true));
@@ -421,6 +440,7 @@ fn one_fault(etcd: &Etcd, moment: Moment, fault: Fault) {
         Moment::Add(_) | Moment::Settle(_) => ground.add("c").run(),
         Moment::AddInQueue(kind) | Moment::SettleInQueue(kind) => ground.run_in_queue(ground.add("c"), kind),
         Moment::Del(_) | Moment::DelOfNothing(_) => ground.del("c").run(),
+        Moment::HintedDel(_) => ground.hinted_del("c").run(),
         Moment::DelInQueue(kind) => ground.run_in_queue(ground.del("c"), kind),
     };
     assert!(outcome.elapsed < ANSWERED_MAX, "answered too late: {outcome}");
@@ -431,7 +451,7 @@ fn one_fault(etcd: &Etcd, moment: Moment, fault: Fault) {
             let address = outcome.address();
             assert_eq!(held(&ground.cluster).get("c"), Some(&address), "{outcome}");
         }
-        Moment::Del(_) | Moment::DelInQueue(_) | Moment::DelOfNothing(_) => {
+        Moment::Del(_) | Moment::HintedDel(_) | Moment::DelInQueue(_) | Moment::DelOfNothing(_) => {
             outcome.silent();
             ground.assert_freed_or_spooled();
         }
@@ -499,8 +519,9 @@ fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
     let pod = |run: Run| run.pod("ns", "web-0", "uid-1");
     let gate = Gate::shut();
     let commit = GrpcRule::of(Kind::Commit).nth(1);
-    // The lease of 30 s was granted before.
-    let expired = Duration::from_secs(32);
+    // Its lease is as short as can be, and was granted before.
+    let expired = Duration::from_secs(8);
+    let short = |run: Run| run.program(failing_metes()).env("METES_FAIL", "").env("METES_FAIL_LEASE", "2");
     ground.proxy.rule(match meanwhile {
         Meanwhile::Expiry => commit.delay(expired),
         _ => commit.hold(&gate),
@@ -508,7 +529,8 @@ fn late_commit(etcd: &Etcd, meanwhile: Meanwhile, in_queue: bool) {
     if in_queue {
         ground.block();
     }
-    let mut add = pod(ground.add("c")).spawn();
+    let add = pod(ground.add("c"));
+    let mut add = if matches!(meanwhile, Meanwhile::Expiry) { short(add) } else { add }.spawn();
     if in_queue {
         wait_for("a ticket in the queue", PATIENCE, || {
             match ground.cluster.store().keys("v1/ticket/").len() {

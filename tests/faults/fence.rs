@@ -195,7 +195,7 @@ fn the_ticket_of_a_del_hangs_on_a_short_lease_that_others_share() {
             world.add(&world.meddling(None), container, 1).await.expect("an address");
             world.let_others_queue(&kv).await;
             let before = kv.grants.get();
-            let left = world.freed(&kv, container, 2, hints).await;
+            let left = world.freed(&kv, container, 2, hints.clone()).await;
             assert_eq!(kv.grants.get() - before, grants, "{container}");
             let lease = left.lease.or(hints.lease);
             hints = FreeHints { lease, tickets: left.tickets.or(hints.tickets), ..hints };

@@ -104,7 +104,7 @@ fn one_member_that_fails_fails_no_run() {
     let healthy = {
         let cluster = Cluster::on_trio(&trio);
         let longest = churn(&cluster.node("n1"), &config, "healthy", 100);
-        cluster.assert_clean();
+        cluster.assert_whole();
         longest
     };
     for fault in FAULTS {

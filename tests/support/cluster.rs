@@ -112,8 +112,8 @@ impl Cluster {
         assert!(stray.is_empty(), "bits without a reservation: {stray:?}");
     }
 
-    /// Every invariant holds, but stray bits may be left: for a test in which a DEL is short of time or without space,
-    /// or a pass of the reconciler is killed before it repairs.
+    /// Every invariant holds, but stray bits may be left: for a test in which runs change a page while a DEL of their
+    /// node relies on it, a DEL is short of time or without space, or a pass is killed before it repairs.
     #[track_caller]
     pub fn assert_whole(&self) {
         self.stray_bits();
@@ -181,6 +181,19 @@ impl Node {
 
     pub fn spool(&self) -> PathBuf {
         self.folder.join("spool")
+    }
+
+    /// The file with the owners whose addresses the node's ADDs have reserved: hints for their DELs.
+    pub fn owner_hints(&self) -> PathBuf {
+        let folder =
+            fs::read_dir(self.spool()).expect("a spool folder").flatten().find(|at| at.path().is_dir());
+        folder.expect("a folder of the prefix").path().join("owners")
+    }
+
+    /// Removes those hints, if there are any, so that the next DELs look.
+    pub fn forget_owners(&self) {
+        let files = walk(&self.spool()).into_iter().filter(|file| file.ends_with("owners"));
+        files.for_each(|file| fs::remove_file(file).expect("a file can be removed"));
     }
 
     /// The files in the spool folder, or none. That with a line for each run is none of them.

@@ -197,8 +197,8 @@ impl Kind {
                 NOTHING,
             ),
             Kind::StrayBit => (
-                "A bit is set and nobody holds its address: a DEL was short of time, or a cooldown is over. The next \
-                 ADD that finds nothing else clears it, or the next pass of the reconciler does.",
+                "Usual: a bit is set and nobody holds its address, because a DEL did not know the page as it is, or a \
+                 cooldown is over. The next ADD that finds nothing else clears it, or the next pass.",
                 "Nothing has to be done; `metes check --repair` clears it now.",
             ),
             Kind::SummaryMissesFull => (

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::keys::{Bytes, Keys, LeaseId};
+use super::keys::{Bytes, Keys, LeaseId, NetworkAddress};
 use super::snapshot::Snapshot;
 use super::txn::{Compare, Op, Txn};
-use crate::plan::effects::{Effects, Planned, Position};
+use crate::plan::effects::{Clearing, Effects, Planned, Position};
 use crate::pool::{Addr, Bits, NetworkName, Page};
 
 /// Collects compares and operations; see the module's text.
@@ -133,6 +133,11 @@ impl<'a> Builder<'a> {
         if missing.is_empty() { Ok(Planned { txn, effects }) } else { Err(missing) }
     }
 
+    /// The transaction as a part of another one, which compares the keys that are assumed not to exist.
+    fn part(self) -> Result<Txn, Vec<Bytes>> {
+        if self.missing.is_empty() { Ok(self.txn) } else { Err(self.missing) }
+    }
+
     /// A compare is added only once, because etcd limits their number in a transaction. The compares of keys that are
     /// assumed not to exist are added in the end.
     fn compare(&mut self, compare: Compare, key: Bytes) {
@@ -154,10 +159,12 @@ pub struct BitChanges {
     changes: BTreeMap<(NetworkName, Page), PageChange>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct PageChange {
     set: BTreeSet<usize>,
     clear: BTreeSet<usize>,
+    /// Bits that are thought to be stray.
+    stray: BTreeSet<usize>,
 }
 
 impl BitChanges {
@@ -182,6 +189,15 @@ impl BitChanges {
         was_cleared
     }
 
+    /// Bits of addresses that are thought to be free are to be cleared on the pages that are written anyway.
+    pub(crate) fn clear_stray(&mut self, stray: &[NetworkAddress]) {
+        for (network, address) in stray {
+            if let Some(change) = self.changes.get_mut(&(network.clone(), address.page())) {
+                change.stray.insert(address.bit());
+            }
+        }
+    }
+
     fn page(&mut self, network: &NetworkName, address: Addr) -> &mut PageChange {
         self.changes.entry((network.clone(), address.page())).or_default()
     }
@@ -195,6 +211,10 @@ impl BitChanges {
             builder.unchanged(key.clone());
             let Some(before) = bits(builder.snapshot, &key) else { continue };
             let after = change.apply(&before);
+            if let Some(part) = change.without_stray((keys, network, *page), (&before, &after)) {
+                builder.nest(part);
+                continue;
+            }
             if before.is_full() != after.is_full() {
                 let summary = keys.summary(network, page.summary());
                 summaries.entry(summary).or_default().push((page.bit(), after.is_full()));
@@ -207,9 +227,62 @@ impl BitChanges {
             plan_summary(key, &full, builder);
         }
     }
+
+    /// Clears the bits, each page in a transaction `step` of its own inside `builder`'s. So a page that has changed
+    /// since it was read refuses nothing: its bits stay. The answer shows it anew.
+    pub(crate) fn clear_inside(&self, step: &'static str, keys: &Keys, builder: &mut Builder<'_>) {
+        for ((network, page), change) in &self.changes {
+            let addresses = change.clear.iter().map(|bit| (network.clone(), page.address(*bit))).collect();
+            let mut inside = Builder::new(step, builder.snapshot);
+            let changes = BTreeMap::from([((network.clone(), *page), change.clone())]);
+            BitChanges { changes }.plan(keys, &mut inside);
+            match inside.part() {
+                Ok(txn) if !txn.then.is_empty() => {
+                    let place = builder.nest(txn);
+                    builder.effects.clears.push(Clearing { place, addresses });
+                }
+                Ok(_) | Err(_) => builder.effects.stray.extend(addresses),
+            }
+        }
+    }
+
+    /// Leaves the bits as they are.
+    pub(crate) fn leave(&self, builder: &mut Builder<'_>) {
+        for ((network, page), change) in &self.changes {
+            let addresses = change.clear.iter().map(|bit| (network.clone(), page.address(*bit)));
+            builder.effects.stray.extend(addresses);
+        }
+    }
 }
 
 impl PageChange {
+    /// Writes the page without its stray bits, if none of their addresses is reserved or cools; else with them. So a
+    /// bit that is not stray refuses nothing. None if there are no such bits, or a summary would have to be written.
+    fn without_stray(
+        &self,
+        (keys, network, page): (&Keys, &NetworkName, Page),
+        (before, after): (&Bits, &Bits),
+    ) -> Option<Txn> {
+        let stray: Vec<usize> =
+            self.stray.iter().copied().filter(|bit| before.get(*bit) && !self.set.contains(bit)).collect();
+        if stray.is_empty() || before.is_full() || after.is_full() {
+            return None;
+        }
+        let addresses = stray.iter().map(|bit| page.address(*bit));
+        let absent =
+            addresses.flat_map(|address| [keys.ip(network, address), keys.cooling(network, address)]);
+        let mut cleared = after.clone();
+        stray.iter().for_each(|bit| cleared.clear(*bit));
+        let put = |bits: &Bits| vec![Op::Put(keys.page(network, page), bits.to_bytes(), None)];
+        Some(Txn {
+            step: "clear-noted",
+            compares: absent.map(|key| Compare::Create(key, 0)).collect(),
+            then: put(&cleared),
+            otherwise: put(after),
+            ..Txn::default()
+        })
+    }
+
     fn apply(&self, before: &Bits) -> Bits {
         let mut after = before.clone();
         self.clear.iter().for_each(|bit| after.clear(*bit));

@@ -45,6 +45,9 @@ pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(5 * 60);
 /// The least time that a tombstone must stand from its put. By its end, no ADD that began before it can commit any
 /// more.
 pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(10 * 60);
+/// The time by which the grant of a tombstone's lease is sent ahead of the free that puts the tombstone on it. etcd
+/// handles requests that arrive together in any order.
+pub const GRANT_AHEAD: Duration = Duration::from_micros(300);
 /// The longest election timeout that etcd can be given.
 pub(crate) const ELECTION_TIMEOUT_MAX: Duration = Duration::from_secs(50);
 /// The leases that one etcd may have, those of others included.
@@ -80,6 +83,14 @@ pub const ASKED_FORGOTTEN: Duration = Duration::from_secs(7 * 24 * 3600);
 pub const SCOPE_HINTS: usize = 64;
 /// The number of holds that a node has hints for: those of its pods of some days.
 pub const HOLD_HINTS: usize = 256;
+/// The number of stray bits of a scope that a node notes.
+pub const STRAY_HINTS: usize = 64;
+/// The number of those that one ADD clears with its commit.
+pub const STRAY_CLEARED: usize = 16;
+/// The number of owners that a node has hints for. Each has its place by its name, so some push out others before.
+pub const OWNER_HINTS: u64 = 2048;
+/// The size of such a hint, in bytes.
+pub const OWNER_HINT_BYTES: usize = 4 << 10;
 /// The most reads of `auto`'s choice by one ADD before it looks further, if pools change meanwhile.
 pub const CHOICE_READS: usize = 3;
 /// The size of the hints of one scope, in bytes in base64: more than a walk reads that finds an address.

@@ -32,11 +32,10 @@ use super::tried::Tried;
 use crate::random::random_pause;
 use metes_core::cooling;
 use metes_core::fence::Fence;
-use metes_core::keys::{Bytes, LeaseId, Scope};
+use metes_core::keys::{Bytes, LeaseId, NetworkAddress, Scope};
 use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::plan::change::{Change, Commit, Step};
-use metes_core::plan::effects::Effects;
 use metes_core::plan::first::{self, FirstRequest};
 use metes_core::snapshot::Snapshot;
 use metes_core::ticket::TICKET_OPS;
@@ -113,6 +112,28 @@ struct Footing<'a> {
     fence: &'a Fence,
 }
 
+/// A request for the lease of a run.
+#[derive(Debug, Clone, Copy)]
+enum ForLease {
+    /// Does the lease that another run has left still live for so long?
+    Confirm(LeaseId, Duration),
+    /// A new lease.
+    Grant(LeaseId),
+}
+
+impl ForLease {
+    fn id(self) -> LeaseId {
+        match self {
+            ForLease::Confirm(lease, _) | ForLease::Grant(lease) => lease,
+        }
+    }
+
+    /// The time that a lease must still live, if that is not known yet.
+    fn stands(self) -> Option<Duration> {
+        if let ForLease::Confirm(_, stands) = self { Some(stands) } else { None }
+    }
+}
+
 /// The start of the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Approach {
@@ -123,12 +144,16 @@ enum Approach {
 }
 
 /// The last commit that was acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     /// The scope of the pages that this run has written. None if it wrote none, or if another run has served it.
     pub scope: Option<Scope>,
     /// The key and the value of the record that it has written about the ranges that a configuration asks for.
     pub asked: Option<(Bytes, Vec<u8>)>,
+    /// The entry of the change's proof, as the commit has left it. None if the commit did not write it.
+    pub proof: Option<Entry>,
+    /// Addresses that it has freed without clearing their bits.
+    pub stray: Vec<NetworkAddress>,
 }
 
 /// Carries out the changes of one run, one after the other, and keeps what it has learned from one for the next.
@@ -338,13 +363,14 @@ impl<'a, K: Kv> Driver<'a, K> {
     /// Looks if that is due. Commits at once if nobody queues, else queues.
     async fn attempt_on<C: Change>(&mut self, change: &mut C, seen: &mut Snapshot) -> Attempted<C> {
         let looks = self.approach == Approach::Look;
-        let known = change.scope(seen);
+        let left = self.policy.remembered.take().filter(|_| looks);
+        let known = change.scope(seen).or_else(|| change.scope(left.as_ref()?));
         let lacks_lease = self.lease.is_none()
             && self.policy.lease.used == LeaseUse::Always
             && self.tickets == TicketLease::OfCommits;
         let mut has_looked = false;
-        if let (Some(scope), Some(remembered), true) = (&known, self.policy.remembered.take(), looks) {
-            if let Some(attempt) = self.commit_first(change, scope, remembered, seen).await? {
+        if let Some(left) = left {
+            if let Some(attempt) = self.commit_first(change, known.as_ref(), left, seen).await? {
                 return Ok(attempt);
             }
             has_looked = self.first == FirstRequest::Missed;
@@ -394,38 +420,78 @@ impl<'a, K: Kv> Driver<'a, K> {
     async fn commit_first<C: Change>(
         &mut self,
         change: &mut C,
-        scope: &Scope,
-        remembered: Snapshot,
+        scope: Option<&Scope>,
+        left: Snapshot,
         seen: &mut Snapshot,
     ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
-        let (FencePolicy::LeaseOrTicket(key), Some(lease)) = (&self.policy.fencing, self.lease) else {
-            return Ok(None);
-        };
-        let fence = Fence::Lease { key: key.clone(), lease };
         let keys = self.session.keys;
-        let look = (keys.tail(scope), self.first_reads(change, Some(scope), seen));
-        let Some(mut commit) = first::commit_first(change, keys, &fence, &remembered, look) else {
+        // Only an ADD writes what others in its queue rely on. It has its lease already.
+        let (fence, tail, for_lease, look) = match (&self.policy.fencing, self.lease, scope) {
+            (FencePolicy::LeaseOrTicket(key), Some(lease), Some(scope)) => {
+                let fence = Fence::Lease { key: key.clone(), lease };
+                let look = self.first_reads(change, Some(scope), seen);
+                (fence, Some(keys.tail(scope)), None, look)
+            }
+            (FencePolicy::Nothing, ..) if self.policy.lease.used == LeaseUse::Always => {
+                let for_lease = self.for_lease();
+                let lease = self.lease.or(for_lease.map(ForLease::id));
+                (Fence::Unfenced { lease }, None, for_lease, self.first_reads(change, scope, &left))
+            }
+            _ => return Ok(None),
+        };
+        let Some(mut commit) = first::commit_first(change, keys, &fence, &left, (tail, look)) else {
+            self.unconfirmed = for_lease.and_then(ForLease::stands);
             return Ok(None);
         };
-        self.add_own_key(&mut commit, &fence, &remembered);
-        match self.session.txn(&commit.txn).await {
+        match &fence {
+            Fence::Unfenced { .. } => self.compare_own_key(&mut commit.txn, &left),
+            Fence::Lease { .. } | Fence::Ticket(_) => self.add_own_key(&mut commit, &fence, &left),
+        }
+        let (session, grants) = (self.session, matches!(for_lease, Some(ForLease::Grant(_))));
+        let request = async {
+            if grants {
+                tokio::time::sleep(limits::GRANT_AHEAD).await;
+            }
+            session.txn(&commit.txn).await
+        };
+        let (mut reply, leased) = self.beside_lease(for_lease, request).await?;
+        if grants && reply == Err(Failure::LeaseNotFound) && leased.is_ok() && self.lease.is_some() {
+            // The grant was not ahead for long enough. Now it is.
+            reply = session.txn(&commit.txn).await;
+        }
+        match reply {
             Ok(reply) if reply.succeeded => {
                 self.first = FirstRequest::Applied;
-                *seen = remembered;
+                *seen = left;
+                change.learn(seen);
                 seen.apply(&commit.txn, &reply);
-                self.acknowledge(Some(scope), commit.effects, AppliedAt::written(&reply), seen).await?;
-                Ok(Some(Attempt::Committed(commit.done)))
+                if self.policy.fencing == FencePolicy::Nothing
+                    && self.is_doubtful(seen, before(reply.revision))
+                {
+                    self.confirm(seen).await?;
+                }
+                self.acknowledge(Applied::own(scope, &commit, &reply), seen).await?;
+                // Without a lease for as long as it takes, the next attempt puts the tombstone again.
+                let is_safe = for_lease.is_none() || leased.is_ok() && self.lease.is_some();
+                Ok(Some(if is_safe { Attempt::Committed(commit.done) } else { Attempt::Again }))
             }
             Ok(reply) => {
                 self.first = FirstRequest::Missed;
+                tracing::debug!(step = commit.txn.step, "the hints of an earlier run are wrong");
                 seen.absorb(&commit.txn.otherwise, &reply);
                 change.learn(seen);
+                leased?;
                 // Unlike the answer to a look, this is the answer to a write.
                 self.check_known(seen, seen.revision).await?;
                 Ok(None)
             }
-            Err(failure) if failure.is_open() => {
-                *seen = remembered;
+            // The shared lease has ended, or nobody knows of the new one.
+            Err(Failure::LeaseNotFound) if for_lease.is_some() => {
+                leased?;
+                Ok(None)
+            }
+            Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
+                *seen = left;
                 self.settle_commit(change, &fence, commit, failure, seen).await.map(Some)
             }
             Err(failure) => Err(failure.into()),
@@ -443,39 +509,58 @@ impl<'a, K: Kv> Driver<'a, K> {
         scope: Option<&Scope>,
         seen: &mut Snapshot,
     ) -> Result<(), Failure> {
-        let Session { kv, until, .. } = self.session;
         let session = self.session;
-        let read = session.read_all(self.first_reads(change, scope, seen), seen);
+        let reads = self.first_reads(change, scope, seen);
+        let for_lease = self.for_lease();
+        let (read, leased) = self.beside_lease(for_lease, session.read_all(reads, seen)).await?;
+        read?;
+        leased?;
+        change.learn(seen);
+        Ok(())
+    }
+
+    /// The request for the run's lease that travels beside its first one.
+    fn for_lease(&mut self) -> Option<ForLease> {
         match (self.lease, self.unconfirmed.take()) {
-            (Some(lease), Some(stands)) => {
-                // Connected first, so that both requests travel together.
-                kv.connect(until).await?;
-                let (age, read) = tokio::join!(kv.lease_age(lease, until), read);
-                read?;
+            (Some(lease), stands) => stands.map(|stands| ForLease::Confirm(lease, stands)),
+            (None, _) if self.policy.lease.used == LeaseUse::Always => Some(ForLease::Grant(new_lease())),
+            (None, _) => None,
+        }
+    }
+
+    /// Carries out a request, and beside it that for the run's lease. The second result is that of the latter.
+    async fn beside_lease<T>(
+        &mut self,
+        for_lease: Option<ForLease>,
+        request: impl Future<Output = T>,
+    ) -> Result<(T, Result<(), Failure>), Failure> {
+        let Session { kv, until, .. } = self.session;
+        let Some(for_lease) = for_lease else { return Ok((request.await, Ok(()))) };
+        // Connected first, so that both requests travel together.
+        kv.connect(until).await?;
+        let lease = for_lease.id();
+        match for_lease {
+            ForLease::Confirm(_, stands) => {
+                let (age, answer) = tokio::join!(kv.lease_age(lease, until), request);
                 // If a tombstone ends too early, an older ADD can still commit. So etcd is asked how long the lease
                 // still lives. The run that left it only gave a hint.
                 let is_confirmed = matches!(age, Ok(Some(age)) if age.left >= stands);
                 self.lease = self.lease.filter(|_| is_confirmed);
+                Ok((answer, Ok(())))
             }
-            (None, _) if self.policy.lease.used == LeaseUse::Always => {
-                kv.connect(until).await?;
-                let lease = new_lease();
-                let (granted, read) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), read);
-                read?;
-                match granted {
-                    Ok(granted) => {
-                        self.judge_lease(granted)?;
+            ForLease::Grant(_) => {
+                let (granted, answer) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), request);
+                let leased = match granted {
+                    Ok(granted) => self.judge_lease(granted).map(|()| {
                         (self.lease, self.is_new) = (Some(lease), true);
-                    }
+                    }),
                     // If it was granted and the answer was lost, it ends by itself.
-                    Err(Failure::Unknown(_) | Failure::LeaseExists) => {}
-                    Err(failure) => return Err(failure),
-                }
+                    Err(Failure::Unknown(_) | Failure::LeaseExists) => Ok(()),
+                    Err(failure) => Err(failure),
+                };
+                Ok((answer, leased))
             }
-            _ => read.await?,
         }
-        change.learn(seen);
-        Ok(())
     }
 
     fn first_reads<C: Change>(&self, change: &C, scope: Option<&Scope>, seen: &Snapshot) -> Vec<Op> {
@@ -653,7 +738,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                         head.listed = listed;
                         head.has_committed(&commit.effects, &reply.found);
                     }
-                    self.acknowledge(scope, commit.effects, AppliedAt::written(&reply), seen).await?;
+                    self.acknowledge(Applied::own(scope, &commit, &reply), seen).await?;
                     return Ok(Attempt::Committed(commit.done));
                 }
                 Ok(reply) => {
@@ -699,19 +784,17 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 
     /// Takes note of an applied commit. Only its answer makes certain that the store which applied it has forgotten
-    /// nothing. For a commit that was not seen to be this run's own, `effects` are empty and there is no `scope`.
+    /// nothing.
     async fn acknowledge<D, R>(
         &mut self,
-        scope: Option<&Scope>,
-        effects: Effects,
-        at: AppliedAt,
+        Applied { at, puts_own_key, noted }: Applied,
         seen: &mut Snapshot,
     ) -> Result<(), Stopped<D, R>> {
-        if effects.puts_own_key {
+        if puts_own_key {
             self.put_at = Some(at.revision);
         }
         self.acknowledge_store(at, seen).await?;
-        self.acknowledged = Some(Acknowledged { scope: scope.cloned(), asked: effects.asked });
+        self.acknowledged = Some(noted);
         Ok(())
     }
 
@@ -734,7 +817,7 @@ impl<'a, K: Kv> Driver<'a, K> {
         let found = seen.entry(&commit.proof).cloned();
         match change.applied(commit, found.as_ref()) {
             Some(done) => {
-                self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
+                self.acknowledge(Applied::found(found, seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             // The commit was not applied, and etcd would refuse it again.
@@ -744,7 +827,14 @@ impl<'a, K: Kv> Driver<'a, K> {
     }
 }
 
-/// The revision of an applied commit, as far as the answer tells it.
+/// An applied commit, as far as the answer tells it.
+struct Applied {
+    at: AppliedAt,
+    puts_own_key: bool,
+    noted: Acknowledged,
+}
+
+/// The revision of an applied commit.
 #[derive(Debug, Clone, Copy)]
 struct AppliedAt {
     /// The store's revision when the commit was applied, or a later one.
@@ -753,21 +843,41 @@ struct AppliedAt {
     least: i64,
 }
 
-impl AppliedAt {
-    /// By this run's own write.
-    fn written(reply: &Reply) -> Self {
-        Self { revision: reply.revision, least: before(reply.revision) }
+impl Applied {
+    /// By this run's own write, of the pages of `scope`.
+    fn own<D>(scope: Option<&Scope>, commit: &Commit<D>, reply: &Reply) -> Self {
+        let Commit { txn, effects, proof, .. } = commit;
+        let at = AppliedAt { revision: reply.revision, least: before(reply.revision) };
+        let proof = txn.then.iter().find_map(|op| match op {
+            Op::Put(key, value, _) if key == proof => Some(Entry {
+                key: key.clone(),
+                value: value.clone(),
+                create_revision: reply.revision,
+                mod_revision: reply.revision,
+                lease: 0,
+            }),
+            _ => None,
+        });
+        let stray = effects.outcome(&reply.found).stray;
+        let noted = Acknowledged { scope: scope.cloned(), asked: effects.asked.clone(), proof, stray };
+        Self { at, puts_own_key: effects.puts_own_key, noted }
     }
 
-    /// A later request has found the commit, at this revision.
-    fn found(revision: i64) -> Self {
-        Self { revision, least: revision }
+    /// A later request has found the proof of the commit, at this revision.
+    fn found(proof: Option<Entry>, revision: i64) -> Self {
+        Self::by_proof(proof, AppliedAt { revision, least: revision })
     }
 
     /// A watch has shown the commit, perhaps before the node learned what it knows now. So this is not judged: the
     /// answer to the ticket was.
-    fn shown(entry: &Entry) -> Self {
-        Self { revision: entry.mod_revision, least: i64::MAX }
+    fn shown(proof: &Entry) -> Self {
+        Self::by_proof(Some(proof.clone()), AppliedAt { revision: proof.mod_revision, least: i64::MAX })
+    }
+
+    /// It was not seen to be this run's own, so its pages are not known.
+    fn by_proof(proof: Option<Entry>, at: AppliedAt) -> Self {
+        let noted = Acknowledged { scope: None, asked: None, proof, stray: Vec::new() };
+        Self { at, puts_own_key: false, noted }
     }
 }
 

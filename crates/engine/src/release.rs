@@ -2,14 +2,15 @@
 
 use tokio::time::Instant;
 
-use super::drive::{Driver, OutOfTime, Stopped};
+use super::drive::{Acknowledged, Driver, OutOfTime, Stopped};
 use super::kv::{Failure, Kv};
 use super::policy::{Policy, SharedLease, TicketLease, Witness};
 use super::session::Session;
 use metes_core::cooling::CoolingLeases;
-use metes_core::keys::{LeaseId, Scope};
+use metes_core::keys::{LeaseId, NetworkAddress, Scope};
 use metes_core::known::HighWater;
 use metes_core::limits;
+use metes_core::plan::first::FirstRequest;
 use metes_core::plan::free::{Free, FreeGuard, Freed, Freeing, Mode};
 use metes_core::pool::{Addr, NetworkName, Owner};
 use metes_core::snapshot::{BadRecord, Snapshot};
@@ -43,7 +44,7 @@ pub enum NotFreed {
 }
 
 /// A hint that may save a run a request. It is never trusted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct FreeHints {
     /// A lease for tombstones. It is used if etcd says that it still lives for [`limits::TOMBSTONE_STANDS`].
     pub lease: Option<LeaseId>,
@@ -51,6 +52,9 @@ pub struct FreeHints {
     pub tickets: Option<LeaseId>,
     /// There are others in the queue.
     pub is_crowded: bool,
+    /// The owner's keys as its ADD has left them ([`metes_core::plan::left`]), meta, and pages. With them the first
+    /// request is the free itself.
+    pub left: Option<Snapshot>,
 }
 
 /// Knowledge gained by a free, besides [`Freed`], for the next run of the node.
@@ -64,6 +68,8 @@ pub struct Left {
     pub met_others: bool,
     /// The scope in which pages were written, and these as they are now.
     pub pages: Option<(Scope, Snapshot)>,
+    /// Addresses that were freed and whose bits are still set.
+    pub stray: Vec<NetworkAddress>,
     /// No tombstone was left although one was asked for, because etcd has no space.
     pub lacks_tombstone: bool,
     /// The state of the store by its answers, if it contradicts nothing that the node knows.
@@ -155,11 +161,12 @@ pub async fn carry_out<K: Kv>(
     mut leases: Option<&mut CoolingLeases>,
 ) -> Result<(Freed, Left), NotFreed> {
     let (mut freed, mut left, formerly) =
-        free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
+        free_one(session, free, (hints.clone(), witness.clone()), leases.as_deref_mut()).await?;
+    let hints = FreeHints { left: None, ..hints };
     for owner in &formerly {
         let free = Free { owner, former: &[], ..free };
         let (of_former, left_there, _) =
-            free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
+            free_one(session, free, (hints.clone(), witness.clone()), leases.as_deref_mut()).await?;
         tracing::warn!(%owner, freed = ?of_former, "freed under a name that this node had before");
         left.lacks_tombstone |= left_there.lacks_tombstone;
         left.suspect = left.suspect.or(left_there.suspect);
@@ -178,26 +185,32 @@ async fn free_one<K: Kv>(
     (hints, witness): (FreeHints, Option<Witness<'_>>),
     mut leases: Option<&mut CoolingLeases>,
 ) -> Result<(Freed, Left, Vec<Owner>), NotFreed> {
+    let (lease_before, tickets_before) = (hints.lease, hints.tickets);
     let mut driver = Driver::new(session, policy(session, free, (hints, witness.clone())));
     let mut change = Freeing::new(free, session.keys, Mode::Whole, leases.as_deref_mut());
     let freed = driver.run(&mut change).await;
     let formerly = change.held_formerly().to_vec();
     let freed = match freed {
+        // Its first request has freed them, and then the tombstone alone was put again.
+        Ok(Freed::Nothing) if driver.first() == FirstRequest::Applied => {
+            Ok(Freed::Addresses(change.held().to_vec()))
+        }
         Err(Stopped::OutOfTime) => {
             driver.use_all_time();
             driver.run(&mut Freeing::new(free, session.keys, Mode::Quick, leases)).await
         }
         freed => freed,
     };
-    let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != hints.lease);
-    let scope = driver.take_acknowledged().and_then(|acknowledged| acknowledged.scope);
+    let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != lease_before);
+    let Acknowledged { scope, stray, .. } = driver.take_acknowledged().unwrap_or_default();
     let pages = scope.map(|scope| (scope, driver.shared().clone()));
-    let tickets = driver.own_ticket_lease().filter(|lease| Some(*lease) != hints.tickets);
+    let tickets = driver.own_ticket_lease().filter(|lease| Some(*lease) != tickets_before);
     let left = Left {
         lease,
         tickets,
         met_others: driver.met_others(),
         pages,
+        stray,
         lacks_tombstone: false,
         seen_store: driver.seen_store().cloned(),
         suspect: driver.suspect(),
@@ -242,7 +255,9 @@ fn policy<'a, K>(
     if let TicketLease::Own(lease) = &mut policy.tickets {
         *lease = hints.tickets;
     }
-    Policy { is_crowded: hints.is_crowded, witness, ..policy }
+    let FreeHints { is_crowded, left, .. } = hints;
+    // A free by hints waits for no other.
+    Policy { is_crowded, looks_first: left.is_some(), remembered: left, witness, ..policy }
 }
 
 impl From<Stopped<Freed, BadRecord>> for NotFreed {

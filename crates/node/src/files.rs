@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -319,6 +319,23 @@ pub(crate) fn append(path: &Path, content: &[u8], most: u64) -> io::Result<()> {
     let (mut file, meta) = open_trusted(OpenOptions::new().append(true).create(true), path)?;
     expect_own_file(&meta)?;
     if meta.len() < most { file.write_all(content) } else { Ok(()) }
+}
+
+/// Overwrites a part of a file of mode 0600 in place, from this byte on. A file that is not there is made. It leaves
+/// alone what is no regular file of its own, or has a second name.
+pub(crate) fn overwrite_at(path: &Path, at: u64, content: &[u8]) -> io::Result<()> {
+    let (file, meta) = open_trusted(OpenOptions::new().write(true).create(true).truncate(false), path)?;
+    expect_own_file(&meta)?;
+    file.write_all_at(content, at)
+}
+
+/// Reads so many bytes of such a file, from this byte on; fewer if it ends before.
+pub(crate) fn read_own_at(path: &Path, at: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    let (file, _) = open_own_to_read(path)?;
+    let mut found = vec![0; bytes];
+    let read = file.read_at(&mut found, at)?;
+    found.truncate(read);
+    Ok(found)
 }
 
 /// Opens a file to read that [`append`] would add to.

@@ -9,6 +9,7 @@ pub mod names;
 pub mod node;
 pub mod outage;
 mod own_file;
+pub mod owner_hints;
 pub mod recall;
 pub mod remember;
 pub mod runs;

@@ -3,12 +3,14 @@
 use tokio::time::Instant;
 
 use super::mark::{Hints, Mark};
+use super::owner_hints::{Interface, OwnerHintFile};
 use super::scope_hints::{ScopeHintFiles, ScopeHints};
-use metes_core::keys::{Bytes, HintName, Key, Keys, LeaseId};
+use metes_core::keys::{Bytes, HintName, Key, Keys, LeaseId, NetworkAddress};
 use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::plan::allot::Allotment;
 use metes_core::plan::change::Change;
+use metes_core::plan::left::OwnerLeft;
 use metes_core::pool::{AskedRanges, Meta, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_engine::policy::{Policy, SharedLease, TicketLease, Witness};
@@ -23,12 +25,19 @@ pub struct LeftBehind {
     /// The hints of its hold; none if it has none to ask for. Then the hints of the scope are no use to it: it may have
     /// nothing to choose.
     hold: Option<Option<ScopeHints>>,
+    /// The older sandbox of its pod; none if this node knows of none.
+    older: Option<OwnerLeft>,
 }
 
 impl LeftBehind {
     /// Reads the hints that this ADD can use. Without a mark it reads none: they may be of another store.
     #[must_use]
-    pub fn read(mark: Option<Mark>, files: &ScopeHintFiles, keys: &Keys, allotment: &Allotment<'_>) -> Self {
+    pub fn read(
+        mark: Option<Mark>,
+        (files, owners): (&ScopeHintFiles, &OwnerHintFile),
+        keys: &Keys,
+        allotment: &Allotment<'_>,
+    ) -> Self {
         let Some(mark) = mark else { return Self::default() };
         let read = |name: HintName| {
             let hints = files.read(&name)?;
@@ -47,13 +56,29 @@ impl LeftBehind {
         let pools = take(allotment.pools_hints(&auto));
         let scope = allotment.scope(&pools).and_then(|scope| read((&scope).into()));
         let hold = allotment.hold_hints().map(read);
-        Self { mark: Some(mark), pools, scope, hold }
+        let (owner, pod_uid) = allotment.owner_and_pod();
+        let older = pod_uid.and_then(|_| owners.read(Interface { owner, pod_uid }));
+        let older =
+            older.filter(|older| older.is_before(owner) && older.meta().is_some_and(|m| mark.seen.is_of(&m)));
+        Self { mark: Some(mark), pools, scope, hold, older }
     }
 
     /// True if no run of this node has left a mark: then the node knows no etcd yet.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.mark.is_none()
+    }
+
+    /// The bits of its scope that its commit may clear.
+    #[must_use]
+    pub fn some_stray(&self) -> Vec<NetworkAddress> {
+        self.scope.as_ref().map(|scope| scope.some_stray().to_vec()).unwrap_or_default()
+    }
+
+    /// The older sandbox of this ADD's pod, if this node knows of one.
+    #[must_use]
+    pub fn older(&self) -> Option<OwnerLeft> {
+        self.older.clone()
     }
 
     /// The pools of this ADD, as they were read last.
@@ -93,6 +118,7 @@ impl LeftBehind {
     #[must_use]
     pub fn policy<'a>(
         &self,
+        keys: &Keys,
         start: &RunStart,
         fence: Bytes,
         wait_until: Instant,
@@ -108,21 +134,28 @@ impl LeftBehind {
             is_crowded: hints.is_crowded(start),
             looks_first: self.hold.is_some(),
             witness: Some(witness),
-            remembered: self.remembered(start),
+            remembered: self.remembered(start, keys),
             is_wanted,
             ..policy
         }
     }
 
     /// The keys that the first commit of a run may be planned on.
-    fn remembered(&self, start: &RunStart) -> Option<Snapshot> {
+    fn remembered(&self, start: &RunStart, keys: &Keys) -> Option<Snapshot> {
         let hints = match &self.hold {
             Some(hold) => hold.as_ref(),
             None => self.scope.as_ref().filter(|scope| scope.serves(start)),
         };
-        let mut keys = hints?.keys.clone();
-        self.pools.iter().for_each(|(key, entry)| keys.set(key, entry.cloned()));
-        Some(keys)
+        // A takeover needs none of a scope.
+        let mut known = match (hints, &self.older) {
+            (None, None) => return None,
+            (hints, _) => hints.map(|hints| hints.keys.clone()).unwrap_or_default(),
+        };
+        self.pools.iter().for_each(|(key, entry)| known.set(key, entry.cloned()));
+        if let Some(older) = &self.older {
+            older.lay_over(keys, &mut known);
+        }
+        Some(known)
     }
 
     pub(super) fn hints(&self) -> Hints {

@@ -2,11 +2,13 @@
 
 use super::mark::{MarkFile, NodeLease};
 use super::node;
+use super::owner_hints::{Interface, OwnerHintFile};
 use super::recall::{LeftBehind, is_young};
 use super::scope_hints::{ScopeHintFiles, ScopeHints};
 use metes_core::keys::{Bytes, HintName, Key, Keys, LeaseId, Scope};
 use metes_core::plan::allot::Allotment;
 use metes_core::plan::first::{self, FirstRequest};
+use metes_core::plan::left::OwnerLeft;
 use metes_core::pool::{AskedRanges, Record, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
@@ -21,6 +23,8 @@ pub struct Leaving<'a> {
     pub mark: &'a MarkFile,
     /// The hints of the node.
     pub scope_hints: &'a ScopeHintFiles,
+    /// Those of the owners on the node.
+    pub owner_hints: &'a OwnerHintFile,
     /// The start of the run.
     pub start: &'a RunStart,
     /// The present boot-time clock, in the form of a start.
@@ -29,15 +33,22 @@ pub struct Leaving<'a> {
 
 impl Leaving<'_> {
     /// Leaves the run's knowledge after a commit of the run was acknowledged. `before` is the knowledge that it began
-    /// with.
-    pub fn remember<K: Kv>(self, allotment: &Allotment<'_>, driver: &mut Driver<'_, K>, before: &LeftBehind) {
+    /// with, and `reserved` is true if the owner held nothing before.
+    pub fn remember<K: Kv>(
+        self,
+        allotment: &Allotment<'_>,
+        driver: &mut Driver<'_, K>,
+        before: &LeftBehind,
+        reserved: bool,
+    ) {
         driver.share_lease();
         let hold = allotment.hold_hints();
         if let (Some(hold), FirstRequest::Missed) = (&hold, driver.first()) {
             self.scope_hints.forget(hold);
         }
-        let Some(Acknowledged { scope, asked }) = driver.take_acknowledged() else { return };
+        let Some(Acknowledged { scope, asked, proof, .. }) = driver.take_acknowledged() else { return };
         let Some(seen) = driver.seen_store().cloned() else { return };
+        self.leave_owner(allotment, driver.shared(), proof.filter(|_| reserved));
         let hints = before.hints();
         let since_when = |LeaseId(id), known: &Option<NodeLease>| match known {
             Some(known) if known.id == id => known.clone(),
@@ -60,6 +71,20 @@ impl Leaving<'_> {
         });
     }
 
+    /// Leaves the owner's record for its DEL. A repeated ADD has written it anew, but not the reservations; then
+    /// nothing is left.
+    fn leave_owner(&self, allotment: &Allotment<'_>, seen: &Snapshot, record: Option<Entry>) {
+        let (owner, pod_uid) = allotment.owner_and_pod();
+        let interface = Interface { owner, pod_uid };
+        match (record, seen.entry(&self.keys.meta())) {
+            (Some(Entry { value: record, mod_revision: revision, .. }), Some(meta)) => {
+                let (owner, meta) = (owner.clone(), meta.value.clone());
+                self.owner_hints.keep(interface, OwnerLeft { owner, record, revision, meta });
+            }
+            _ => self.owner_hints.forget(interface),
+        }
+    }
+
     /// Leaves what this run knows of its scope, beside what runs of other ranges have left there.
     fn leave_scope<K: Kv>(
         &self,
@@ -74,6 +99,8 @@ impl Leaving<'_> {
         // It is read again, because other runs of the node may have left something meanwhile.
         let known = self.scope_hints.read(&name).filter(|known| meta_of(&known.keys) == meta_of(&shared));
         let mut known = known.unwrap_or_default();
+        // Whether this run has cleared them or not: what it could not clear is in use by now.
+        known.stray.retain(|noted| !allotment.stray().contains(noted));
         let own_cursors = allotment.cursors(&shared);
         shared.retain(|key| match self.keys.parse(key) {
             Ok(Key::Pool(_) | Key::PoolChanges) => false,
@@ -97,8 +124,9 @@ impl Leaving<'_> {
             }
         }
         known.keys.retain(|key| !is_asked(key));
-        // The first request of an ADD with a hold says nothing of the pages.
-        let first = if allotment.hold_hints().is_some() { FirstRequest::Look } else { driver.first() };
+        // The first request of an ADD with a hold says nothing of the pages, nor does a takeover.
+        let of_pages = allotment.hold_hints().is_none() && !allotment.expects_older();
+        let first = if of_pages { driver.first() } else { FirstRequest::Look };
         self.scope_hints.keep(&name, &known.left(shared, first, self.now.clone()));
     }
 
@@ -128,7 +156,7 @@ impl Leaving<'_> {
             *key == meta || before.knows(key) && before.entry(key) == entry
         };
         if !keys.iter().all(is_known) {
-            self.scope_hints.keep(name, &ScopeHints { keys, missed: None });
+            self.scope_hints.keep(name, &ScopeHints { keys, missed: None, stray: Vec::new() });
         }
     }
 }

@@ -2,6 +2,7 @@
 //! plan on them without a look ([`metes_core::plan::first`]). They are hints: nothing relies on them.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::node::Identity;
 use super::own_file::{self, OwnFile, Reader, Whose};
-use metes_core::keys::{HintClass, HintName};
+use metes_core::keys::{HintClass, HintName, NetworkAddress};
 use metes_core::limits;
 use metes_core::plan::first::FirstRequest;
-use metes_core::pool::RunStart;
+use metes_core::pool::{NetworkName, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 
@@ -25,6 +26,8 @@ pub struct ScopeHints {
     pub keys: Snapshot,
     /// The last first commit that was refused; none if one was applied since.
     pub(crate) missed: Option<Miss>,
+    /// Addresses that DELs of this node have freed without clearing their bits, the latest at the end.
+    pub(crate) stray: Vec<NetworkAddress>,
 }
 
 /// A commit that was sent first and refused.
@@ -63,7 +66,13 @@ impl ScopeHints {
                 Some(Miss { at: now, pause_ms })
             }
         };
-        Self { keys, missed }
+        Self { keys, missed, stray: self.stray }
+    }
+
+    /// The bits that one ADD clears besides its own work.
+    #[must_use]
+    pub fn some_stray(&self) -> &[NetworkAddress] {
+        &self.stray[..self.stray.len().min(limits::STRAY_CLEARED)]
     }
 }
 
@@ -90,6 +99,8 @@ struct KeptHints {
     keys: Vec<KeptKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missed: Option<Miss>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    stray: Vec<(NetworkName, IpAddr)>,
 }
 
 /// A key as it is kept; without a value if it did not exist.
@@ -121,7 +132,8 @@ impl KeptHints {
         };
         let keys: Vec<KeptKey> = hints.keys.iter().map(key).collect::<Option<_>>()?;
         let fits = kept_bytes(&hints.keys) <= limits::SCOPE_HINTS_BYTES;
-        fits.then(|| Self { keys, missed: hints.missed.clone() })
+        let stray = hints.stray.iter().map(|(network, address)| (network.clone(), address.ip())).collect();
+        fits.then(|| Self { keys, missed: hints.missed.clone(), stray })
     }
 
     /// None if a value is no base64.
@@ -141,7 +153,8 @@ impl KeptHints {
             };
             keys.set(&key, entry);
         }
-        Some(ScopeHints { keys, missed: self.missed })
+        let stray = self.stray.into_iter().map(|(network, ip)| (network, ip.into())).collect();
+        Some(ScopeHints { keys, missed: self.missed, stray })
     }
 }
 
@@ -184,10 +197,19 @@ impl ScopeHintFiles {
     }
 
     /// Corrects hints that were kept before, by keys that have been read or written since. Those that are `wanted` are
-    /// added.
-    pub fn correct(&self, name: &HintName, newer: &Snapshot, wanted: impl Fn(&[u8]) -> bool) {
+    /// added, and so are addresses that were freed without clearing their bits, the latest ones.
+    pub fn correct(
+        &self,
+        name: &HintName,
+        newer: &Snapshot,
+        wanted: impl Fn(&[u8]) -> bool,
+        stray: &[NetworkAddress],
+    ) {
         let Some(mut hints) = self.read(name) else { return };
         lay_over(&mut hints.keys, newer, wanted);
+        hints.stray.extend_from_slice(stray);
+        let too_many = hints.stray.len().saturating_sub(limits::STRAY_HINTS);
+        hints.stray.drain(..too_many);
         self.keep(name, &hints);
     }
 
@@ -246,7 +268,7 @@ mod tests {
         (0..pages).for_each(|i| put(format!("/m/{i}"), vec![i as u8; 512]));
         put("/m/bytes".to_owned(), vec![0xfe, 0, 9]);
         keys.set(b"/m/none", None);
-        ScopeHints { keys, missed: None }
+        ScopeHints { keys, missed: None, stray: Vec::new() }
     }
 
     /// The same keys as they are read at a revision.
@@ -275,11 +297,11 @@ mod tests {
             assert!(other.read(&scope("one")).is_none(), "{other:?}");
         }
         let newer = at(hints(3).keys, 8);
-        own.correct(&scope("two"), &newer, |_| false);
+        own.correct(&scope("two"), &newer, |_| false, &[]);
         assert_eq!(shown(own.read(&scope("two"))), shown(Some(hints(1))));
-        own.correct(&scope("two"), &newer, |_| true);
+        own.correct(&scope("two"), &newer, |_| true, &[]);
         assert_eq!(shown(own.read(&scope("two"))), shown(Some(hints(3))));
-        own.correct(&scope("three"), &newer, |_| true);
+        own.correct(&scope("three"), &newer, |_| true, &[]);
         assert!(own.read(&scope("three")).is_none(), "pages alone are no use");
     }
 

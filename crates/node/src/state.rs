@@ -6,6 +6,7 @@ use super::mark::{self, MarkFile};
 use super::names::NamesFile;
 use super::node::{self, Identity};
 use super::outage::OutageFile;
+use super::owner_hints::OwnerHintFile;
 use super::scope_hints::ScopeHintFiles;
 use super::spool::Spool;
 use metes_config::Settings;
@@ -87,6 +88,12 @@ impl NodeState {
     #[must_use]
     pub fn scope_hints(&self) -> ScopeHintFiles {
         ScopeHintFiles::new(&self.folder, &self.identity)
+    }
+
+    /// The hints of the owners whose addresses the node's ADDs have reserved.
+    #[must_use]
+    pub fn owner_hints(&self) -> OwnerHintFile {
+        OwnerHintFile::new(&self.folder, &self.identity)
     }
 
     /// The node's high-water mark.

@@ -169,7 +169,7 @@ impl World<'_> {
         };
         let mut freed = txn.then.iter().filter_map(owner);
         // A pass leaves none.
-        if let ("free-quick", Some(Work::Del { .. })) = (txn.step, work) {
+        if let ("free-quick" | "free-hinted", Some(Work::Del { .. })) = (txn.step, work) {
             return match freed.find(|owner| !buries(owner) && !self.tree.is_buried(owner)) {
                 Some(owner) => Err(format!("a DEL of {} has freed and leaves no tombstone", words(&owner))),
                 None => Ok(()),

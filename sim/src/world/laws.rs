@@ -79,13 +79,13 @@ impl World<'_> {
         if let Some(seen) = &self.seen {
             facts.unseen = effects.iter().find_map(|(step, op)| self.unseen(step, op, process, seen));
         }
-        // A run that takes a seat of a hold waits for nobody.
-        let sits = effects.iter().any(|(_, op)| match op {
-            Op::Put(key, ..) => matches!(keys.parse(key), Ok(Key::Seat(_))),
+        // A run that takes a seat, or the addresses of an older sandbox, writes no page.
+        let writes_page = effects.iter().any(|(_, op)| match op {
+            Op::Put(key, ..) => matches!(keys.parse(key), Ok(Key::Page(..))),
             _ => false,
         });
         facts.passes_queue = txn.step == "commit-first"
-            && !sits
+            && writes_page
             && txn.otherwise.iter().any(|op| match op {
                 Op::Get(key) => {
                     matches!(keys.parse(key), Ok(Key::Tail(_))) && self.model.entry(key).is_some()
@@ -153,7 +153,7 @@ impl World<'_> {
                         facts.pages.push((network, page, bits));
                     }
                 }
-                Op::Put(key, value, _) if matches!(*step, "free" | "free-first") => {
+                Op::Put(key, value, _) if matches!(*step, "free" | "free-first" | "free-bits") => {
                     if let (Ok(Key::Page(network, page)), Some(after)) =
                         (keys.parse(key), Bits::from_bytes(value))
                     {
@@ -187,7 +187,7 @@ impl World<'_> {
                 }
                 _ => None,
             },
-            Op::Delete(key) if matches!(step, "free" | "free-quick" | "free-first") => {
+            Op::Delete(key) if matches!(step, "free" | "free-hinted" | "free-quick" | "free-first") => {
                 let Ok(Key::Owner(owner)) = keys.parse(key) else { return None };
                 // An address that no caller heard of does not cool. Only an ADD gives it back, or the spool, which runs
                 // of other verbs carry out, too. That free leaves a tombstone.
@@ -266,8 +266,37 @@ impl World<'_> {
     /// Notes the knowledge that a process which sends its commit first has from its node's hints. It has read them a
     /// moment ago.
     pub(crate) fn note_hints(&mut self, txn: &Txn, process: ProcessId) {
-        if txn.step != "commit-first" || self.seen.is_none() {
+        if self.seen.is_none() {
             return;
+        }
+        let compared = |txn: &Txn| {
+            let revision = |compare: &Compare| match compare {
+                Compare::Mod(key, revision) => Some((key.clone(), *revision)),
+                Compare::Create(key, 0) => Some((key.clone(), 0)),
+                _ => None,
+            };
+            txn.compares.iter().filter_map(revision).collect::<Vec<_>>()
+        };
+        match txn.step {
+            "commit-first" => {}
+            // The hints of an owner say no more than what is compared. Its seat was written with its record.
+            "free-hinted" => {
+                let own = |key: &[u8]| matches!(self.shared.keys.parse(key), Ok(Key::Owner(_)));
+                let written =
+                    compared(txn).into_iter().find(|(key, _)| own(key)).map(|(_, revision)| revision);
+                let seat = txn.then.iter().find_map(|op| match op {
+                    Op::Delete(key) => {
+                        matches!(self.shared.keys.parse(key), Ok(Key::Seat(_))).then_some(key.clone())
+                    }
+                    _ => None,
+                });
+                let known = with_nested(txn).into_iter().flat_map(compared).chain(seat.zip(written));
+                let known = known.collect::<Vec<_>>();
+                let Some(seen) = &mut self.seen else { return };
+                seen.extend(known.into_iter().map(|(key, revision)| ((process, key), revision)));
+                return;
+            }
+            _ => return,
         }
         let scopes = txn.otherwise.iter().filter_map(|op| match op {
             Op::Get(key) => self.shared.keys.parse(key).ok(),
@@ -280,16 +309,14 @@ impl World<'_> {
         let Some(seen) = &mut self.seen else { return };
         let hints = hints.iter().flat_map(|hints| hints.keys.iter());
         let hints = hints.map(|(key, entry)| (key.clone(), entry.map_or(0, |entry| entry.mod_revision)));
-        // The hints of a hold say no more than what is compared.
-        let compared = txn.compares.iter().filter_map(|compare| match compare {
-            Compare::Mod(key, revision) => Some((key.clone(), *revision)),
-            Compare::Create(key, 0) => Some((key.clone(), 0)),
-            _ => None,
-        });
-        let of_hold = |key: &[u8]| {
-            self.shared.keys.parse(key).is_ok_and(|key| is_of_hold(&key) || matches!(key, Key::Seat(_)))
+        // Those of a hold neither, nor those of an older sandbox.
+        let is_own = |key: &[u8]| {
+            self.shared.keys.parse(key).is_ok_and(|key| {
+                is_of_hold(&key) || matches!(key, Key::Seat(_) | Key::Owner(_) | Key::Pod(_) | Key::Ip(..))
+            })
         };
-        for (key, revision) in hints.chain(compared.filter(|(key, _)| of_hold(key))) {
+        let compared = compared(txn).into_iter();
+        for (key, revision) in hints.chain(compared.filter(|(key, _)| is_own(key))) {
             seen.insert((process, key), revision);
         }
     }

@@ -113,10 +113,10 @@ impl World<'_> {
         entry.and_then(|entry| Forgotten::decode(&entry.value).ok()).map_or(0, |forgotten| forgotten.revision)
     }
 
-    /// No commit of an ADD takes effect in a store that its node knows otherwise. If the node's own key tells that, an
-    /// ADD frees nothing there either, and no run of the node destroys the evidence by putting the key. If the key was
-    /// the evidence, and is not any more, nobody accuses the store. `known` is the store as the node knew it when the
-    /// transaction was sent.
+    /// No commit of an ADD takes effect in a store that its node knows otherwise, and no free by hints. If the node's
+    /// own key tells that, an ADD frees nothing there either, and no run of the node destroys the evidence by putting
+    /// the key. If the key was the evidence, and is not any more, nobody accuses the store. `known` is the store as the
+    /// node knew it when the transaction was sent.
     pub(crate) fn forgets(&self, known: Option<&HighWater>, txn: &Txn) -> Option<String> {
         let known = known?;
         let effects = self.model.path(txn).effects();
@@ -136,11 +136,15 @@ impl World<'_> {
         if puts(&|key| Some(key) == older) {
             return Some("the key of a node was put over an older one".to_owned());
         }
-        let frees = |(step, op): &(&str, &Op)| {
-            *step == "free-first" && matches!(op, Op::Delete(key) if is_record(key))
+        let frees = |meant: &str| {
+            effects.iter().any(|(step, op)| *step == meant && matches!(op, Op::Delete(key) if is_record(key)))
         };
-        if older.is_some() && effects.iter().any(frees) {
+        if older.is_some() && frees("free-first") {
             return Some("an ADD has freed in a store that its node knows otherwise".to_owned());
+        }
+        let is_known = self.tree.meta.as_ref().is_some_and(|meta| known.is_of(meta)) && older.is_none();
+        if !is_known && frees("free-hinted") {
+            return Some("a DEL has freed by hints in a store that its node knows otherwise".to_owned());
         }
         let reserves = matches!(txn.step, "commit" | "commit-first" | "batch") && puts(&is_record);
         (reserves && self.contradicts(known))

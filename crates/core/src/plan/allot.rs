@@ -9,6 +9,7 @@ use super::change::{Change, Commit, Step};
 use super::effects::Planned;
 use super::free::{self, Freeable, Mode};
 use super::known_pool::DecodedPools;
+use super::left::OwnerLeft;
 use super::pick::{Picked, Picking, Picks};
 use super::pools::ReadPools;
 use super::refused::{Halt, require};
@@ -19,15 +20,16 @@ use super::sticky::{self, NewRecords, Vacant};
 use crate::builder::Builder;
 use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
-use crate::keys::{Bytes, HintName, Keys, LeaseId, Scope};
+use crate::keys::{Bytes, HintName, Keys, LeaseId, NetworkAddress, Scope};
 use crate::line::Line;
 use crate::meta::{self, Emptiness};
 use crate::pool::{
-    Caller, Held, Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, SeatRecord, Tombstone, Wanted,
+    Caller, Held, Meta, Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation, SeatRecord, Tombstone,
+    Wanted,
 };
 use crate::request::TicketRecord;
 use crate::snapshot::Snapshot;
-use crate::txn::Entry;
+use crate::txn::{Compare, Entry, Op, Txn};
 
 /// The end of an ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,10 @@ pub struct Allotment<'a> {
     leases: CoolingLeases,
     /// The record of the ranges that the configuration asks for, if the commit is to write it.
     kept: Option<KeptRanges>,
+    /// Addresses whose bits are thought to be stray.
+    stray: Vec<NetworkAddress>,
+    /// An owner whose addresses it may take over, as another run of the node has left it. A look reads its keys, too.
+    older: Option<OwnerLeft>,
 }
 
 /// The key and the value of the record of the ranges that a configuration asks for.
@@ -69,7 +75,19 @@ impl<'a> Allotment<'a> {
     #[must_use]
     pub fn new(ask: &'a Ask, keys: &'a Keys) -> Self {
         let (pools, leases) = (DecodedPools::default(), CoolingLeases::default());
-        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases, kept: None }
+        let (kept, stray, older) = (None, Vec::new(), None);
+        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases, kept, stray, older }
+    }
+
+    /// Expects to take over the addresses of this older sandbox of the pod.
+    pub fn expect_older(&mut self, older: OwnerLeft) {
+        self.older = Some(older);
+    }
+
+    /// Makes the commit also clear these bits, where it writes their pages, nobody holds their addresses and none is
+    /// cooling.
+    pub fn clear_stray(&mut self, stray: Vec<NetworkAddress>) {
+        self.stray = stray;
     }
 
     /// Makes the commit also write the record of the ranges that the configuration asks for, unless `are_kept` is true
@@ -108,6 +126,24 @@ impl<'a> Allotment<'a> {
         self.ask.sticky.as_ref().map(|sticky| HintName::of_hold(&sticky.hold))
     }
 
+    /// True if it expects to take addresses over.
+    #[must_use]
+    pub fn expects_older(&self) -> bool {
+        self.older.is_some()
+    }
+
+    /// The addresses whose bits it was to clear.
+    #[must_use]
+    pub fn stray(&self) -> &[NetworkAddress] {
+        &self.stray
+    }
+
+    /// The owner that asks, and its pod if that is known.
+    #[must_use]
+    pub fn owner_and_pod(&self) -> (&Owner, Option<&PodUid>) {
+        (&self.ask.owner, self.ask.labels.pod.uid.as_ref())
+    }
+
     /// The keys of the cursors that its commit moves; none while its pools were not read.
     #[must_use]
     pub fn cursors(&self, seen: &Snapshot) -> Vec<Bytes> {
@@ -143,10 +179,13 @@ impl Change for Allotment<'_> {
     }
 
     fn reads(&self, seen: &Snapshot) -> Vec<Bytes> {
-        match self.resolve(seen) {
+        let reads = match self.resolve(seen) {
             Ok(asked) => asked.first_reads(self.keys),
             Err(_) => self.ask.reads_without_pools(self.keys),
-        }
+        };
+        let of_older = self.older.iter().flat_map(|older| older.relied_on(self.keys));
+        let unread = of_older.filter(|key| !reads.contains(key)).collect::<Vec<_>>();
+        reads.into_iter().chain(unread).collect()
     }
 
     /// A repetition and a takeover write only keys that belong to the owner alone, and so does a run that takes a seat
@@ -185,14 +224,27 @@ impl Change for Allotment<'_> {
             Ok(asked) => asked,
             Err(pools) => return Ok(Step::read(pools)),
         };
-        let (leases, kept) = (&self.leases, self.kept.as_ref());
+        let Self { leases, stray, .. } = self;
+        let (asked, kept) = (&asked, self.kept.as_ref());
         let deciding =
-            Deciding { asked: &asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept };
+            Deciding { asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept, stray };
         match deciding.decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
             Err(Halt::Refuse(why)) => Err(why),
         }
+    }
+
+    fn plan_first(&self, left: &Snapshot, fence: &Fence) -> Option<Commit<Allotted>> {
+        let Ok(Step::Commit(mut commit)) = self.plan(left, fence, &Line::default()) else { return None };
+        let Txn { step, compares, then, .. } = &mut commit.txn;
+        *step = "commit-first";
+        // A read seat shows whether it belongs to the record. One that was not read is compared.
+        let older =
+            self.older.iter().filter(|older| then.contains(&Op::Delete(self.keys.owner(&older.owner))));
+        let seat = older.filter_map(|older| sticky::seat_key(self.keys, &older.record()?)).next();
+        compares.extend(seat.map(|seat| Compare::Mod(seat.clone(), left.mod_revision(&seat))));
+        Some(commit)
     }
 
     fn applied(&self, commit: Commit<Allotted>, found: Option<&Entry>) -> Option<Allotted> {
@@ -227,6 +279,7 @@ struct Deciding<'a> {
     was_deleted: bool,
     leases: &'a CoolingLeases,
     kept: Option<&'a KeptRanges>,
+    stray: &'a [NetworkAddress],
 }
 
 /// An older owner of the same interface of the same pod.
@@ -453,6 +506,9 @@ impl Deciding<'_> {
         batch.take(self.asked, picks)?;
         if let (Fence::Ticket(ticket), true) = (self.fence, runs > 0) {
             batch.serve(self.line, ticket, &self.asked.scope(), runs, &mut builder)?;
+        }
+        if let (Fence::Lease { .. }, Cursors::Moved) = (self.fence, cursors) {
+            batch.clear_noted(self.stray);
         }
         batch.finish(cursors, &mut builder);
         finish(builder)

@@ -346,6 +346,11 @@ impl<'a> Batch<'a> {
         Ok(Some(Add { txn, ticket, addresses, end: None }))
     }
 
+    /// Also clears bits that are thought to be stray, on pages that are written anyway.
+    pub(crate) fn clear_noted(&mut self, stray: &[NetworkAddress]) {
+        self.changes.clear_stray(stray);
+    }
+
     /// Adds what all of them have written together.
     pub(crate) fn finish(self, cursors: Cursors, builder: &mut Builder<'_>) {
         self.changes.plan(self.keys, builder);

@@ -61,6 +61,12 @@ pub trait Change {
     /// Why the change cannot be made.
     fn plan(&self, seen: &Snapshot, fence: &Fence, line: &Line) -> Result<Step<Self::Done>, Self::Refused>;
 
+    /// The commit to send as the first request, by keys that another run of the node has `left` behind. None if the
+    /// change looks first.
+    fn plan_first(&self, _left: &Snapshot, _fence: &Fence) -> Option<Commit<Self::Done>> {
+        None
+    }
+
     /// The record of its ticket. `epoch` is that of the store, and `tombstones` the lease for a tombstone.
     fn ticket(&self, _seen: &Snapshot, _epoch: u64, _tombstones: LeaseId) -> TicketRecord {
         TicketRecord::of(self.owner().clone())

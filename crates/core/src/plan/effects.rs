@@ -22,6 +22,10 @@ pub struct Effects {
     pub removes: Vec<Bytes>,
     /// The ADDs that it serves.
     pub serves: Vec<Serving>,
+    /// The bits that transactions inside it clear, if their pages are still as they were read.
+    pub clears: Vec<Clearing>,
+    /// Addresses that it frees without clearing their bits.
+    pub stray: Vec<NetworkAddress>,
     /// The place of the transaction that gives another run its turn. After such a commit the head stops.
     pub turn: Option<Position>,
     /// The places of the transactions that end the queue.
@@ -44,6 +48,14 @@ pub struct Serving {
     pub(crate) addresses: Vec<NetworkAddress>,
     /// The place, inside that transaction, of the transaction that ends the queue.
     pub(crate) end: Option<Position>,
+}
+
+/// The bits of freed addresses that a transaction inside a commit clears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clearing {
+    /// The place of the transaction.
+    pub(crate) place: Position,
+    pub(crate) addresses: Vec<NetworkAddress>,
 }
 
 /// The place of a transaction inside another one: its position among the operations of `then`.
@@ -69,7 +81,8 @@ impl Position {
 pub struct Outcome {
     /// The tickets that are gone with it.
     pub gone: Vec<Bytes>,
-    /// Addresses of runs that it could not serve any more. Their bits are set, and nobody holds them.
+    /// Addresses that nobody holds and whose bits are set: those of runs that it could not serve any more, and those
+    /// that it has freed without clearing their bits.
     pub stray: Vec<NetworkAddress>,
     /// True if another run has got its turn; false if that run had left before.
     pub has_given_turn: bool,
@@ -83,7 +96,7 @@ impl Effects {
     pub fn outcome(&self, found: &[Found]) -> Outcome {
         let mut outcome = Outcome {
             gone: self.removes.clone(),
-            stray: Vec::new(),
+            stray: self.stray.clone(),
             has_given_turn: self.turn.is_some_and(|turn| turn.is_carried_out(found)),
             has_ended_queue: self.ends.iter().any(|end| end.is_carried_out(found)),
         };
@@ -94,6 +107,11 @@ impl Effects {
                     outcome.has_ended_queue |= end.is_some_and(|end| end.is_carried_out(inside));
                 }
                 None => outcome.stray.extend_from_slice(addresses),
+            }
+        }
+        for Clearing { place, addresses } in &self.clears {
+            if !place.is_carried_out(found) {
+                outcome.stray.extend_from_slice(addresses);
             }
         }
         outcome

@@ -3,10 +3,9 @@
 //! These keys are hints, and nothing relies on them: the transaction compares all that its plan assumed. If anything
 //! differs, the Else branch reads what a first look reads, so a wrong hint costs a proposal and no wait.
 
-use super::change::{Change, Commit, Step};
+use super::change::{Change, Commit};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Key, Keys};
-use crate::line::Line;
 use crate::snapshot::Snapshot;
 use crate::txn::{Compare, Op, Txn};
 
@@ -24,27 +23,26 @@ pub enum FirstRequest {
 /// The commit that `change` sends as its first request if the store is as `remembered`, and `tail` and the run's own
 /// keys do not exist. None if the change must look first.
 ///
-/// `look` is what a first look reads.
+/// `look` is what a first look reads. Without a `tail` others may queue.
 pub fn commit_first<C: Change>(
     change: &C,
     keys: &Keys,
     fence: &Fence,
     remembered: &Snapshot,
-    (tail, look): (Bytes, Vec<Op>),
+    (tail, look): (Option<Bytes>, Vec<Op>),
 ) -> Option<Commit<C::Done>> {
     let mut remembered = remembered.clone();
     // The first meta of a store is for a run that has looked.
     remembered.entry(&keys.meta())?;
-    remembered.assume_absent(change.own_keys(&remembered));
+    // Those that exist are hints of an older sandbox of its pod.
+    let own_keys = change.own_keys(&remembered).into_iter();
+    remembered.assume_absent(own_keys.filter(|key| remembered.entry(key).is_none()).collect());
     // A change that a hint makes impossible may be possible all the same, and one that a hint shows as done may not be
     // done.
-    let Ok(Step::Commit(mut commit)) = change.plan(&remembered, fence, &Line::default()) else { return None };
+    let mut commit = change.plan_first(&remembered, fence)?;
     commit.done.as_ref()?;
-    let Txn { step, compares, otherwise, .. } = &mut commit.txn;
-    *step = "commit-first";
-    if !change.is_unhindered(&remembered) {
-        compares.push(Compare::Create(tail, 0));
-    }
+    let Txn { compares, otherwise, .. } = &mut commit.txn;
+    compares.extend(tail.filter(|_| !change.is_unhindered(&remembered)).map(|tail| Compare::Create(tail, 0)));
     for op in look {
         if !otherwise.contains(&op) {
             otherwise.push(op);
@@ -75,9 +73,11 @@ pub fn is_of_hold(key: &Key) -> bool {
 mod tests {
     use super::*;
     use crate::keys::LeaseId;
+    use crate::line::Line;
     use crate::memory::Memory;
     use crate::plan::allot::{Added, Allotment, Allotted};
     use crate::plan::ask::{Ask, RunStamp};
+    use crate::plan::change::Step;
     use crate::pool::choose::Order;
     use crate::pool::range::fixtures::{cidr, set};
     use crate::pool::{
@@ -121,7 +121,7 @@ mod tests {
             let tail = self.keys.tail(&change.scope(&Snapshot::default()).expect("it has ranges"));
             let reads = change.reads(&Snapshot::default());
             let look = std::iter::once(&tail).chain(&reads).cloned().map(Op::Get).collect();
-            commit_first(&change, &self.keys, &self.fence, remembered, (tail, look))
+            commit_first(&change, &self.keys, &self.fence, remembered, (Some(tail), look))
         }
     }
 

@@ -175,6 +175,26 @@ impl Change for Freeing<'_> {
         }
     }
 
+    /// The tombstone.
+    fn own_keys(&self, _seen: &Snapshot) -> Vec<Bytes> {
+        vec![self.keys.tombstone(self.free.owner)]
+    }
+
+    /// Where addresses would cool, or the node had other names, a look comes first.
+    fn plan_first(&self, left: &Snapshot, fence: &Fence) -> Option<Commit<Freed>> {
+        let Ok(Ok(record)) = self.record(left) else { return None };
+        let knows_all = self.base_keys().iter().all(|key| left.knows(key));
+        if !knows_all || self.cooling_of(&record).next().is_some() {
+            return None;
+        }
+        let freed = Freeable { owner: self.free.owner, record: &record, leases: None };
+        let planned = transaction(self.keys, left, freed, self.free.tombstone, fence, Mode::Hinted);
+        match self.commit(planned.ok()?, Freed::Addresses(record.addresses.clone())) {
+            Step::Commit(commit) => Some(commit),
+            Step::Read(_) | Step::Done(_) => None,
+        }
+    }
+
     fn proof(&self) -> Bytes {
         self.keys.tombstone(self.free.owner)
     }
@@ -243,6 +263,12 @@ impl<'a> Freeing<'a> {
         let are_free = seats.into_iter().map(|seat| Compare::Create(seat, 0));
         let only_if = free.only_if.iter().cloned().chain(are_free).collect();
         Self { free, keys, mode, only_if, held, held_formerly, leases, decoded }
+    }
+
+    /// The addresses of the owner when its record was last read.
+    #[must_use]
+    pub fn held(&self) -> &[Held] {
+        &self.held
     }
 
     /// The owner under each former name of its node under which it holds something, as far as that was read.
@@ -350,6 +376,8 @@ impl<'a> Freeing<'a> {
 pub enum Mode {
     /// Everything.
     Whole,
+    /// Everything, by keys that were not read. It clears only the bits of pages that are as they are thought to be.
+    Hinted,
     /// Everything, as one step of an ADD that goes on afterwards.
     First,
     /// Everything but pages; stray bits are left.
@@ -362,16 +390,10 @@ impl Mode {
     fn step(self) -> &'static str {
         match self {
             Mode::Whole => "free",
+            Mode::Hinted => "free-hinted",
             Mode::First => "free-first",
             Mode::Quick => "free-quick",
             Mode::DeleteOnly => "free-delete-only",
-        }
-    }
-
-    fn clears_bits(self) -> bool {
-        match self {
-            Mode::Whole | Mode::First => true,
-            Mode::Quick | Mode::DeleteOnly => false,
         }
     }
 }
@@ -411,11 +433,21 @@ pub(crate) fn transaction(
     free_reservations(keys, owner, record, &mut builder, &mut changes);
     free_index(keys, owner, record, &mut builder);
     free_seat(keys, owner, record, &mut builder);
+    if mode == Mode::Hinted {
+        // A read seat shows whether it belongs to the record. One that was not read is compared.
+        sticky::seat_key(keys, record).into_iter().for_each(|seat| builder.unchanged(seat));
+    }
     if let Some(leases) = leases {
         cool(keys, record, leases, &mut builder, &mut changes);
     }
-    if mode.clears_bits() {
-        changes.plan(keys, &mut builder);
+    match mode {
+        Mode::Whole | Mode::First => changes.plan(keys, &mut builder),
+        Mode::Hinted => {
+            // A store that has gone back, or is another one, is judged before anything is freed.
+            builder.same_value(keys.meta());
+            changes.clear_inside("free-bits", keys, &mut builder);
+        }
+        Mode::Quick | Mode::DeleteOnly => changes.leave(&mut builder),
     }
     if let (Some(start), Some(lease)) = (tombstone, fence.lease()) {
         bury(keys, owner, start, lease, &mut builder)?;
@@ -507,7 +539,8 @@ pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
     record.addresses.iter().filter_map(|held| held.network.as_ref()).collect()
 }
 
-/// Puts a tombstone on `lease`, unless there is a younger one.
+/// Puts a tombstone on `lease`, unless there is a younger one. One of the same start is put again: its lease may end
+/// sooner.
 ///
 /// # Errors
 /// [`BadRecord`] if the present one does not decode.
@@ -521,7 +554,8 @@ pub(crate) fn bury(
     let key = keys.tombstone(owner);
     builder.unchanged(key.clone());
     let standing = builder.seen().record::<Tombstone>(&key)?;
-    if start.is_after(standing.as_ref().map(|tombstone| &tombstone.start)) {
+    let standing = standing.map(|tombstone| tombstone.start);
+    if start.is_after(standing.as_ref()) || standing.as_ref() == Some(start) {
         builder.put_on(key, Tombstone::new(start.clone()).encode(), lease);
     }
     Ok(())
@@ -608,7 +642,8 @@ mod tests {
             (None, true),
             (Some(start("a", 10)), true),
             (Some(start("z", 99)), true),
-            (Some(start("a", 30)), false),
+            // Its lease may end sooner than the one that is put now.
+            (Some(start("a", 30)), true),
             (Some(start("b", 1)), false),
         ];
         for (guard, (standing, is_put)) in

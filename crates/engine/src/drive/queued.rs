@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use tokio::time::{Instant, timeout};
 
-use super::{AppliedAt, Attempt, Attempted, Driver, Footing, Stopped, before};
+use super::{Applied, Attempt, Attempted, Driver, Footing, Stopped, before};
 use crate::kv::{Failure, Kv};
 use crate::queue::{Queue, Taken, Turn};
 use crate::session::Session;
@@ -127,7 +127,7 @@ impl<K: Kv> Driver<'_, K> {
                     // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
                     Turn::Impatient => !has_given_way,
                     Turn::Served(found) => {
-                        self.acknowledge(None, Effects::default(), AppliedAt::shown(&found), seen).await?;
+                        self.acknowledge(Applied::shown(&found), seen).await?;
                         return Ok(Attempt::Committed(change.served(&found)));
                     }
                     Turn::Gone => {
@@ -234,10 +234,10 @@ impl<K: Kv> Driver<'_, K> {
         seen: &mut Snapshot,
     ) -> Attempted<C> {
         head.owes_turn = false;
-        let found = seen.entry(&change.proof());
-        match found.and_then(|found| change.served(found)) {
+        let found = seen.entry(&change.proof()).cloned();
+        match found.as_ref().and_then(|found| change.served(found)) {
             Some(done) => {
-                self.acknowledge(None, Effects::default(), AppliedAt::found(seen.revision), seen).await?;
+                self.acknowledge(Applied::found(found, seen.revision), seen).await?;
                 Ok(Attempt::Committed(Some(done)))
             }
             None => {
