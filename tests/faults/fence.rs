@@ -83,8 +83,8 @@ fn runs_of_one_node_share_a_lease_and_replace_one_that_has_ended() {
             ("second", 2, None, 0),
             ("third", 3, Some(Fate::Outlived), 1),
             ("fourth", 4, None, 0),
-            // Nine seconds later the rest of a lease might be too short for a run.
-            ("fifth", 9_000_000_003, None, 1),
+            // Two minutes later the rest of a lease might be too short for a run.
+            ("fifth", 120_000_000_003, None, 1),
         ] {
             let kv = world.meddling(fate);
             world.add(&kv, container, ns).await.expect("an address");
@@ -154,7 +154,7 @@ fn an_add_refuses_a_lease_that_etcd_has_made_too_long() {
         kv.granted.set(Some(limits::FENCE_MOST + Duration::from_secs(1)));
         let refused = world.add(&kv, "c", 1).await.expect_err("its lease lives too long");
         assert_eq!(refused.code, Code::Refused);
-        assert!(refused.msg.contains("granted 91 s for a lease of 30 s"), "{}", refused.msg);
+        assert!(refused.msg.contains("granted 191 s for a lease of 180 s"), "{}", refused.msg);
         assert!(refused.details.contains("--election-timeout"), "{}", refused.details);
         assert!(world.held().is_empty());
         kv.granted.set(Some(limits::FENCE_MOST));
@@ -411,7 +411,11 @@ impl Kv for Meddling<'_> {
     async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
         self.grants.set(self.grants.get() + 1);
         let granted = self.etcd.grant(lease, ttl, until).await?;
-        Ok(self.granted.get().filter(|_| ttl == limits::LEASE_TTL).unwrap_or(granted))
+        Ok(self
+            .granted
+            .get()
+            .filter(|_| ttl == limits::FENCE_TTL || ttl == limits::LEASE_TTL)
+            .unwrap_or(granted))
     }
 
     async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {

@@ -26,25 +26,30 @@ pub const DOCTOR_UNREACHABLE: Duration = Duration::from_secs(1);
 /// The lease of the key that it writes.
 pub const DOCTOR_TTL: Duration = Duration::from_secs(10);
 
-/// The lease of a run: above every deadline of CNI, so it needs no keepalive.
+/// The lease of a ticket, and of a run that is neither ADD nor DEL: above every deadline of CNI, so it needs no
+/// keepalive.
 pub const LEASE_TTL: Duration = Duration::from_secs(30);
 /// The age up to which another run of its node may begin with a lease: the time that is left is still above every
 /// deadline.
 pub const LEASE_SHARED: Duration = Duration::from_secs(9);
-/// The longest lease that may fence a commit of an ADD. etcd makes one of [`LEASE_TTL`] longer where one and a half of
-/// its election timeout is more: 75 s at most ([`ELECTION_TIMEOUT_MAX`]).
-pub const FENCE_MOST: Duration = Duration::from_secs(90);
+/// The lease that fences the commits of a node's ADDs.
+pub const FENCE_TTL: Duration = Duration::from_secs(180);
+/// [`LEASE_SHARED`] for that lease. So an ADD is a quiet node's only after this time without one.
+pub const FENCE_SHARED: Duration = Duration::from_secs(120);
+/// The longest lease that may fence a commit of an ADD. etcd grants what it is asked for, unless one and a half of its
+/// election timeout is more: 75 s at most ([`ELECTION_TIMEOUT_MAX`]).
+pub const FENCE_MOST: Duration = Duration::from_secs(190);
 /// The lease that a DEL's tombstone hangs on. It outlives every fence of an ADD that began earlier, also where etcd
 /// ends that late. etcd revokes at most [`LEASES_REVOKED`] leases a second. A new leader gives all leases their whole
 /// time again and the election timeout more, and spreads those that would end together, [`LEASES_SPREAD`] a second. So
 /// it holds for [`LEASES`] leases in that etcd. With lease checkpoints a new leader gives a tombstone no more than was
 /// left of it: then it holds for half of them, and for one new leader.
-pub const TOMBSTONE_TTL: Duration = Duration::from_secs(15 * 60);
+pub const TOMBSTONE_TTL: Duration = Duration::from_secs(20 * 60);
 /// [`LEASE_SHARED`] for tombstones.
 pub const TOMBSTONE_SHARED: Duration = Duration::from_secs(5 * 60);
 /// The least time that a tombstone must stand from its put. By its end, no ADD that began before it can commit any
 /// more.
-pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(10 * 60);
+pub const TOMBSTONE_STANDS: Duration = Duration::from_secs(15 * 60);
 /// The time by which the grant of a tombstone's lease is sent ahead of the free that puts the tombstone on it. etcd
 /// handles requests that arrive together in any order.
 pub const GRANT_AHEAD: Duration = Duration::from_micros(300);
@@ -205,8 +210,10 @@ pub const RUNS_KEPT: u64 = 256 << 10;
 pub const RESOLV_CONF_BYTES: u64 = 64 << 10;
 
 const _: () = assert!(LEASE_TTL.as_secs() > LEASE_SHARED.as_secs() + ADD_DEADLINE.as_secs());
+const _: () = assert!(FENCE_TTL.as_secs() > FENCE_SHARED.as_secs() + ADD_DEADLINE.as_secs());
 const _: () = assert!(TOMBSTONE_TTL.as_secs() - TOMBSTONE_SHARED.as_secs() >= TOMBSTONE_STANDS.as_secs());
-const _: () = assert!(FENCE_MOST.as_secs() > LEASE_TTL.as_secs());
+const _: () =
+    assert!(FENCE_MOST.as_secs() > FENCE_TTL.as_secs() && FENCE_TTL.as_secs() > LEASE_TTL.as_secs());
 const _: () = assert!(2 * FENCE_MOST.as_secs() > 3 * ELECTION_TIMEOUT_MAX.as_secs());
 /// The seconds that are left of a tombstone when the lease of the last ADD before it is over.
 const OUTLIVES: u64 = TOMBSTONE_STANDS.as_secs() - ADD_DEADLINE.as_secs() - FENCE_MOST.as_secs();

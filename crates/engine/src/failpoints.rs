@@ -97,7 +97,7 @@ pub(crate) fn visit(name: &str) -> Visit {
 /// `METES_FAIL_LEASE`.
 pub(crate) fn lease(id: i64, ttl: Duration) -> Duration {
     note(&format!("lease {id}"));
-    let is_of_a_run = [limits::LEASE_TTL, limits::TOMBSTONE_TTL].contains(&ttl);
+    let is_of_a_run = [limits::LEASE_TTL, limits::FENCE_TTL, limits::TOMBSTONE_TTL].contains(&ttl);
     plan().longest_lease.filter(|_| is_of_a_run).map_or(ttl, |longest| longest.min(ttl))
 }
 

@@ -210,7 +210,7 @@ pub enum Failure {
     /// Granted, but for this time, which is too long for a commit.
     #[error(
         "etcd granted {} s for a lease of {} s, and a commit of an ADD hangs on {} s at most",
-        .0.as_secs(), limits::LEASE_TTL.as_secs(), limits::FENCE_MOST.as_secs()
+        .0.as_secs(), limits::FENCE_TTL.as_secs(), limits::FENCE_MOST.as_secs()
     )]
     LongLease(Duration),
     /// Certainly not applied: etcd does not allow it to this user, or does not know the user.

@@ -122,8 +122,9 @@ impl Policy<'_> {
     /// An ADD. Where nobody queues, each of its commits writes `fence`.
     #[must_use]
     pub fn add(fence: Bytes, until: Instant) -> Self {
-        let policy = Self::of(FencePolicy::LeaseOrTicket(fence), LeaseUse::Always, until);
-        Self { tickets: TicketLease::Own(None), ..policy }
+        let mut policy = Self::of(FencePolicy::LeaseOrTicket(fence), LeaseUse::Always, until);
+        (policy.lease.ttl, policy.tickets) = (limits::FENCE_TTL, TicketLease::Own(None));
+        policy
     }
 
     /// A free, which may put a tombstone.

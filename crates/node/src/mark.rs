@@ -62,7 +62,7 @@ pub struct Hints {
 impl Hints {
     /// The lease for an ADD that begins at `start`. What is left of it is longer than any run may last.
     pub(crate) fn lease_for(&self, start: &RunStart) -> Option<NodeLease> {
-        self.lease.clone().filter(|lease| lease.serves(start, limits::LEASE_SHARED))
+        self.lease.clone().filter(|lease| lease.serves(start, limits::FENCE_SHARED))
     }
 
     /// The lease for the ticket of a run that begins at `start`. What is left of it is longer than any run may last.

@@ -228,7 +228,7 @@ impl Plan {
     /// The time after its start by which an ADD has committed, if no new leader prolongs its lease: its deadline, and
     /// the life of a lease that was granted by then.
     pub(crate) fn fenced(&self) -> Duration {
-        let life = self.leases.granted(limits::LEASE_TTL) + self.leases.late;
+        let life = self.leases.granted(limits::FENCE_TTL) + self.leases.late;
         limits::ADD_DEADLINE + life + Duration::from_secs(1)
     }
 

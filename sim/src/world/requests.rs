@@ -280,7 +280,7 @@ impl World<'_> {
             }
             Ask::Grant(lease, ttl) => {
                 let mut granted = self.model.grant(*lease, *ttl);
-                if self.is_left_out(Guard::LONG_FENCE) && *ttl == limits::LEASE_TTL {
+                if self.is_left_out(Guard::LONG_FENCE) && *ttl == limits::FENCE_TTL {
                     granted = granted.map(|granted| granted.min(limits::FENCE_MOST));
                 }
                 if matches!(granted, Err(Failure::NoSpace(_))) {
