@@ -15,22 +15,22 @@
 //! ```
 //!
 //! A change without a contender costs one read and one durable write; with the hints that another run of the node has
-//! left behind, the write alone ([`metes_core::plan::first`]). The way through the queue is in `drive/queued.rs`.
+//! left behind, the write alone ([`metes_core::plan::first`]). The first request as a commit is in
+//! `drive/hinted.rs`, the way through the queue in `drive/queued.rs`.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use self::applied::Applied;
 use self::queued::{Head, send};
 use super::kv::{Failure, Kv};
 use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
 use super::prefix;
 use super::queue::Queue;
-use super::session::{Session, new_lease};
+use super::session::Session;
 use super::settle::settle;
-use super::tried::Tried;
 use crate::random::random_pause;
-use metes_core::cooling;
 use metes_core::fence::Fence;
 use metes_core::keys::{Bytes, LeaseId, NetworkAddress, Scope};
 use metes_core::known::HighWater;
@@ -39,8 +39,11 @@ use metes_core::plan::change::{Change, Commit, Step};
 use metes_core::plan::first::{self, FirstRequest};
 use metes_core::snapshot::Snapshot;
 use metes_core::ticket::TICKET_OPS;
-use metes_core::txn::{Entry, Op, Reply};
+use metes_core::txn::{Entry, Op};
 
+mod applied;
+mod hinted;
+mod leases;
 mod queued;
 mod witnessed;
 
@@ -110,28 +113,6 @@ enum Attempt<D> {
 struct Footing<'a> {
     scope: Option<&'a Scope>,
     fence: &'a Fence,
-}
-
-/// A request for the lease of a run.
-#[derive(Debug, Clone, Copy)]
-enum ForLease {
-    /// Does the lease that another run has left still live for so long?
-    Confirm(LeaseId, Duration),
-    /// A new lease.
-    Grant(LeaseId),
-}
-
-impl ForLease {
-    fn id(self) -> LeaseId {
-        match self {
-            ForLease::Confirm(lease, _) | ForLease::Grant(lease) => lease,
-        }
-    }
-
-    /// The time that a lease must still live, if that is not known yet.
-    fn stands(self) -> Option<Duration> {
-        if let ForLease::Confirm(_, stands) = self { Some(stands) } else { None }
-    }
 }
 
 /// The start of the next attempt.
@@ -414,90 +395,6 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(())
     }
 
-    /// Sends a commit as the first request, planned on the keys that another run has left behind. Returns none if it
-    /// was not sent, because the change must look first; or if it was refused. Its answer then shows the same as a
-    /// look.
-    async fn commit_first<C: Change>(
-        &mut self,
-        change: &mut C,
-        scope: Option<&Scope>,
-        left: Snapshot,
-        seen: &mut Snapshot,
-    ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
-        let keys = self.session.keys;
-        // Only an ADD writes what others in its queue rely on. It has its lease already.
-        let (fence, tail, for_lease, look) = match (&self.policy.fencing, self.lease, scope) {
-            (FencePolicy::LeaseOrTicket(key), Some(lease), Some(scope)) => {
-                let fence = Fence::Lease { key: key.clone(), lease };
-                let look = self.first_reads(change, Some(scope), seen);
-                (fence, Some(keys.tail(scope)), None, look)
-            }
-            (FencePolicy::Nothing, ..) if self.policy.lease.used == LeaseUse::Always => {
-                let for_lease = self.for_lease();
-                let lease = self.lease.or(for_lease.map(ForLease::id));
-                (Fence::Unfenced { lease }, None, for_lease, self.first_reads(change, scope, &left))
-            }
-            _ => return Ok(None),
-        };
-        let Some(mut commit) = first::commit_first(change, keys, &fence, &left, (tail, look)) else {
-            self.unconfirmed = for_lease.and_then(ForLease::stands);
-            return Ok(None);
-        };
-        match &fence {
-            Fence::Unfenced { .. } => self.compare_own_key(&mut commit.txn, &left),
-            Fence::Lease { .. } | Fence::Ticket(_) => self.add_own_key(&mut commit, &fence, &left),
-        }
-        let (session, grants) = (self.session, matches!(for_lease, Some(ForLease::Grant(_))));
-        let request = async {
-            if grants {
-                tokio::time::sleep(limits::GRANT_AHEAD).await;
-            }
-            session.txn(&commit.txn).await
-        };
-        let (mut reply, leased) = self.beside_lease(for_lease, request).await?;
-        if grants && reply == Err(Failure::LeaseNotFound) && leased.is_ok() && self.lease.is_some() {
-            // The grant was not ahead for long enough. Now it is.
-            reply = session.txn(&commit.txn).await;
-        }
-        match reply {
-            Ok(reply) if reply.succeeded => {
-                self.first = FirstRequest::Applied;
-                *seen = left;
-                change.learn(seen);
-                seen.apply(&commit.txn, &reply);
-                if self.policy.fencing == FencePolicy::Nothing
-                    && self.is_doubtful(seen, before(reply.revision))
-                {
-                    self.confirm(seen).await?;
-                }
-                self.acknowledge(Applied::own(scope, &commit, &reply), seen).await?;
-                // Without a lease for as long as it takes, the next attempt puts the tombstone again.
-                let is_safe = for_lease.is_none() || leased.is_ok() && self.lease.is_some();
-                Ok(Some(if is_safe { Attempt::Committed(commit.done) } else { Attempt::Again }))
-            }
-            Ok(reply) => {
-                self.first = FirstRequest::Missed;
-                tracing::debug!(step = commit.txn.step, "the hints of an earlier run are wrong");
-                seen.absorb(&commit.txn.otherwise, &reply);
-                change.learn(seen);
-                leased?;
-                // Unlike the answer to a look, this is the answer to a write.
-                self.check_known(seen, seen.revision).await?;
-                Ok(None)
-            }
-            // The shared lease has ended, or nobody knows of the new one.
-            Err(Failure::LeaseNotFound) if for_lease.is_some() => {
-                leased?;
-                Ok(None)
-            }
-            Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
-                *seen = left;
-                self.settle_commit(change, &fence, commit, failure, seen).await.map(Some)
-            }
-            Err(failure) => Err(failure.into()),
-        }
-    }
-
     /// The first request: reads the keys that the plan will most likely need, and the tail, which shows whether other
     /// runs queue. Meanwhile a lease is granted or confirmed.
     ///
@@ -519,50 +416,6 @@ impl<'a, K: Kv> Driver<'a, K> {
         Ok(())
     }
 
-    /// The request for the run's lease that travels beside its first one.
-    fn for_lease(&mut self) -> Option<ForLease> {
-        match (self.lease, self.unconfirmed.take()) {
-            (Some(lease), stands) => stands.map(|stands| ForLease::Confirm(lease, stands)),
-            (None, _) if self.policy.lease.used == LeaseUse::Always => Some(ForLease::Grant(new_lease())),
-            (None, _) => None,
-        }
-    }
-
-    /// Carries out a request, and beside it that for the run's lease. The second result is that of the latter.
-    async fn beside_lease<T>(
-        &mut self,
-        for_lease: Option<ForLease>,
-        request: impl Future<Output = T>,
-    ) -> Result<(T, Result<(), Failure>), Failure> {
-        let Session { kv, until, .. } = self.session;
-        let Some(for_lease) = for_lease else { return Ok((request.await, Ok(()))) };
-        // Connected first, so that both requests travel together.
-        kv.connect(until).await?;
-        let lease = for_lease.id();
-        match for_lease {
-            ForLease::Confirm(_, stands) => {
-                let (age, answer) = tokio::join!(kv.lease_age(lease, until), request);
-                // If a tombstone ends too early, an older ADD can still commit. So etcd is asked how long the lease
-                // still lives. The run that left it only gave a hint.
-                let is_confirmed = matches!(age, Ok(Some(age)) if age.left >= stands);
-                self.lease = self.lease.filter(|_| is_confirmed);
-                Ok((answer, Ok(())))
-            }
-            ForLease::Grant(_) => {
-                let (granted, answer) = tokio::join!(kv.grant(lease, self.policy.lease.ttl, until), request);
-                let leased = match granted {
-                    Ok(granted) => self.judge_lease(granted).map(|()| {
-                        (self.lease, self.is_new) = (Some(lease), true);
-                    }),
-                    // If it was granted and the answer was lost, it ends by itself.
-                    Err(Failure::Unknown(_) | Failure::LeaseExists) => Ok(()),
-                    Err(failure) => Err(failure),
-                };
-                Ok((answer, leased))
-            }
-        }
-    }
-
     fn first_reads<C: Change>(&self, change: &C, scope: Option<&Scope>, seen: &Snapshot) -> Vec<Op> {
         let tail = scope.map(|scope| Op::Get(self.session.keys.tail(scope)));
         tail.into_iter().chain(self.reads(change, seen)).collect()
@@ -576,86 +429,6 @@ impl<'a, K: Kv> Driver<'a, K> {
         reads.extend(of_change.filter(|read| !reads.contains(read)).collect::<Vec<_>>());
         reads.truncate(limits::TXN_OPS - TICKET_OPS);
         reads
-    }
-
-    /// The lease for a commit without a queue. It is granted if there is none.
-    async fn fence_lease(&mut self) -> Result<LeaseId, Failure> {
-        if let Some(lease) = self.lease {
-            return Ok(lease);
-        }
-        let (lease, granted) = self.granted(self.policy.lease.ttl).await?;
-        self.judge_lease(granted)?;
-        (self.lease, self.is_new) = (Some(lease), true);
-        Ok(lease)
-    }
-
-    /// Refuses a lease that was granted for longer than the commit of an ADD may use it.
-    fn judge_lease(&self, granted: Duration) -> Result<(), Failure> {
-        match self.policy.fencing != FencePolicy::Nothing && granted > limits::FENCE_MOST {
-            true => Err(Failure::LongLease(granted)),
-            false => Ok(()),
-        }
-    }
-
-    async fn ticket_lease(&mut self) -> Result<LeaseId, Failure> {
-        let lease = match self.tickets {
-            TicketLease::OfCommits => return self.fence_lease().await,
-            TicketLease::Own(Some(lease)) => lease,
-            // A lease for commits is as good, if no other run knows it and this run uses it for no commit any more.
-            TicketLease::Own(None) => {
-                let is_short = self.policy.fencing != FencePolicy::Nothing;
-                match self.lease.take_if(|_| self.is_new && is_short) {
-                    Some(lease) => lease,
-                    None => {
-                        let (lease, granted) = self.granted(limits::LEASE_TTL).await?;
-                        self.judge_lease(granted)?;
-                        if granted > limits::FENCE_MOST {
-                            // Such a long lease is good enough for the ticket of a free, but no other run may use it.
-                            return Ok(lease);
-                        }
-                        lease
-                    }
-                }
-            }
-        };
-        self.tickets = TicketLease::Own(Some(lease));
-        Ok(lease)
-    }
-
-    /// The lease for the tombstone of a free whose ticket is on the lease `ticket`.
-    async fn tombstone_lease(&mut self, ticket: LeaseId) -> Result<LeaseId, Failure> {
-        let puts_tombstone =
-            self.policy.fencing == FencePolicy::Nothing && self.policy.lease.used == LeaseUse::Always;
-        if puts_tombstone { self.fence_lease().await } else { Ok(ticket) }
-    }
-
-    /// Gets the leases for the addresses that cool after the change has freed them.
-    async fn supply_cooling<C: Change>(&self, change: &mut C, seen: &Snapshot) -> Result<(), Failure> {
-        let Some((cooldowns, leases)) = change.cooling(seen) else { return Ok(()) };
-        for cooldown_s in cooldowns {
-            let now = Instant::now().into_std();
-            if leases.lacks(cooldown_s, now) {
-                leases.granted(cooldown_s, self.granted(cooling::ttl(cooldown_s)).await?.0, now);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gets a new lease. Returns it with the time for which it was granted.
-    async fn granted(&self, ttl: Duration) -> Result<(LeaseId, Duration), Failure> {
-        let until = self.session.until;
-        let mut tried = Tried::new();
-        loop {
-            let lease = new_lease();
-            match self.session.kv.grant(lease, ttl, until).await {
-                Ok(granted) => return Ok((lease, granted)),
-                Err(Failure::LeaseExists) => {}
-                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {
-                    tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
     }
 
     /// Commits where nobody queues.
@@ -825,64 +598,4 @@ impl<'a, K: Kv> Driver<'a, K> {
             None => Ok(Attempt::Again),
         }
     }
-}
-
-/// An applied commit, as far as the answer tells it.
-struct Applied {
-    at: AppliedAt,
-    puts_own_key: bool,
-    noted: Acknowledged,
-}
-
-/// The revision of an applied commit.
-#[derive(Debug, Clone, Copy)]
-struct AppliedAt {
-    /// The store's revision when the commit was applied, or a later one.
-    revision: i64,
-    /// The latest revision that the node can have known in a sound store when it sent the request that was answered.
-    least: i64,
-}
-
-impl Applied {
-    /// By this run's own write, of the pages of `scope`.
-    fn own<D>(scope: Option<&Scope>, commit: &Commit<D>, reply: &Reply) -> Self {
-        let Commit { txn, effects, proof, .. } = commit;
-        let at = AppliedAt { revision: reply.revision, least: before(reply.revision) };
-        let proof = txn.then.iter().find_map(|op| match op {
-            Op::Put(key, value, _) if key == proof => Some(Entry {
-                key: key.clone(),
-                value: value.clone(),
-                create_revision: reply.revision,
-                mod_revision: reply.revision,
-                lease: 0,
-            }),
-            _ => None,
-        });
-        let stray = effects.outcome(&reply.found).stray;
-        let noted = Acknowledged { scope: scope.cloned(), asked: effects.asked.clone(), proof, stray };
-        Self { at, puts_own_key: effects.puts_own_key, noted }
-    }
-
-    /// A later request has found the proof of the commit, at this revision.
-    fn found(proof: Option<Entry>, revision: i64) -> Self {
-        Self::by_proof(proof, AppliedAt { revision, least: revision })
-    }
-
-    /// A watch has shown the commit, perhaps before the node learned what it knows now. So this is not judged: the
-    /// answer to the ticket was.
-    fn shown(proof: &Entry) -> Self {
-        Self::by_proof(Some(proof.clone()), AppliedAt { revision: proof.mod_revision, least: i64::MAX })
-    }
-
-    /// It was not seen to be this run's own, so its pages are not known.
-    fn by_proof(proof: Option<Entry>, at: AppliedAt) -> Self {
-        let noted = Acknowledged { scope: None, asked: None, proof, stray: Vec::new() };
-        Self { at, puts_own_key: false, noted }
-    }
-}
-
-/// The latest revision that anybody can have seen before a write that was applied at `revision`: each write makes a new
-/// one.
-fn before(revision: i64) -> i64 {
-    revision - 1
 }

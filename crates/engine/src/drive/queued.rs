@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use tokio::time::{Instant, timeout};
 
-use super::{Applied, Attempt, Attempted, Driver, Footing, Stopped, before};
+use super::applied::{Applied, before};
+use super::{Attempt, Attempted, Driver, Footing, Stopped};
 use crate::kv::{Failure, Kv};
 use crate::queue::{Queue, Taken, Turn};
 use crate::session::Session;

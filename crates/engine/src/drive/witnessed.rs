@@ -3,7 +3,8 @@
 //! That knowledge is read again before each request, and the answer is judged by it. Only an acknowledged write proves
 //! that a store has forgotten something: a read may be answered by a member that is behind.
 
-use super::{AppliedAt, Driver, Stopped};
+use super::applied::AppliedAt;
+use super::{Driver, Stopped};
 use crate::kv::{Failure, Kv};
 use crate::policy::WitnessRun;
 use crate::prefix;
