@@ -1,6 +1,7 @@
 //! Reading and writing files as root on a machine where others may write too. Only regular files are read, sizes are
 //! bounded, nothing is written through a symbolic link, and a file appears whole or not at all.
 
+use std::cell::RefCell;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -145,6 +146,25 @@ pub fn try_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 /// [`io::Error`] that names what somebody else could have planted.
 pub(crate) fn check_folder(path: &Path) -> io::Result<()> {
+    // A run writes several files of one folder within a few milliseconds. With a folder, those above it were judged.
+    let is_judged = |(at, judged): &(Instant, PathBuf)| judged.starts_with(path) && at.elapsed() < AGAIN;
+    if JUDGED.with_borrow(|last| last.as_ref().is_some_and(is_judged)) {
+        return Ok(());
+    }
+    judge_folder(path)?;
+    JUDGED.set(Some((Instant::now(), path.to_owned())));
+    Ok(())
+}
+
+thread_local! {
+    /// The folder that was judged last, and when.
+    static JUDGED: RefCell<Option<(Instant, PathBuf)>> = const { RefCell::new(None) };
+}
+
+/// A folder that was judged so short a time ago is not judged again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+fn judge_folder(path: &Path) -> io::Result<()> {
     let mut links = 0;
     let mut at = PathBuf::new();
     let mut ahead = parts_reversed(&std::path::absolute(path)?);
