@@ -83,6 +83,16 @@ impl Lab {
         }
     }
 
+    /// A node of this name that knows the same server by other endpoints from now on.
+    pub(crate) fn with_other_endpoints(&self, name: &str) -> Node {
+        let mut endpoints: Vec<String> = self.members().iter().map(Etcd::endpoint).collect();
+        match endpoints.len() {
+            1 => endpoints[0] = endpoints[0].replace("127.0.0.1", "localhost"),
+            _ => _ = endpoints.pop(),
+        }
+        self.cluster.node_with(name, json!({"etcd": {"endpoints": endpoints}}))
+    }
+
     /// The server; the first of three members.
     pub(crate) fn etcd(&self) -> &Etcd {
         &self.members()[0]

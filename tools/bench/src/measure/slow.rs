@@ -1,21 +1,33 @@
 //! Three members whose links to each other take a while, as between racks and zones. Clients reach every member at
 //! once: what is slow is the quorum.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::lab::{Floor, Lab, of_pod, plain_network};
+use crate::lab::{Floor, Lab, Wire, of_pod, plain_network};
 use crate::measure::single::ROUNDS_WARM_UP;
 use crate::measure::storms::{Blown, Load, Weather};
 use crate::options::{Options, Section};
 use crate::results::{Data, Results, Suffix};
 use crate::samples::{Sample, float};
-use support::{Etcd, Outcome, Run};
+use support::{Etcd, Node, Outcome, Run};
 
 const ROUNDS_MAX: usize = 150;
+/// So many nodes add again after this time.
+const RESTED: usize = 30;
+const REST: Duration = Duration::from_secs(21);
 
 pub(crate) fn measure(options: &Options, results: &mut Results) {
-    relays(options, results);
-    for &ms in &options.links_ms {
+    if options.verbs {
+        let lab = Lab::new(options, Wire::Plain);
+        let suffix = Suffix { name: "-one".to_owned(), what: ", one member".to_owned() };
+        single(options, &lab, &suffix, results);
+        storms(options, &lab, suffix, results);
+        lab.cluster.assert_whole();
+    } else {
+        relays(options, results);
+    }
+    for &ms in options.links_ms() {
         let lab = Lab::on_slow_links(options, Some(Duration::from_millis(ms)));
         let suffix = Suffix { name: format!("-{ms}ms"), what: format!(", {ms} ms") };
         single(options, &lab, &suffix, results);
@@ -56,30 +68,46 @@ fn rounds(options: &Options) -> usize {
 /// One process after the other; each round runs every kind once.
 fn single(options: &Options, lab: &Lab, Suffix { name, what }: &Suffix, results: &mut Results) {
     let mut kinds = Kinds::default();
+    let rested: Vec<Node> = (0..RESTED).map(|index| lab.cluster.node(&format!("rested-{index}"))).collect();
+    let add = |node: &Node, id: &str| attach(node.add(id), id, node.name());
+    rested.iter().for_each(|node| drop(add(node, "before").address()));
+    let begin = Instant::now();
     for round in 0..ROUNDS_WARM_UP + rounds(options) {
         if round == ROUNDS_WARM_UP {
             kinds = Kinds::default();
         }
         kinds.round(lab, round);
     }
+    thread::sleep(REST.saturating_sub(begin.elapsed()));
+    rested.iter().for_each(|node| kinds.rested_add.take(&add(node, "after")));
     let floor = format!("floor{name}");
     let mut add = |kind, text: &str, sample| {
         results.add_times(Section::Slow, format!("{kind}{name}"), format!("{text}{what}"), sample, &floor);
     };
     add("floor", "floor: connect, one durable put", kinds.floor);
     add("add", "ADD of a node that adds alone", kinds.add);
+    add("rested-add", "ADD of such a node 20 s after its last", kinds.rested_add);
     add("first-add", "ADD of a quiet node", kinds.first_add);
     add("takeover", "takeover", kinds.takeover);
+    add("first-takeover", "takeover on a quiet node", kinds.first_takeover);
+    add("looking-takeover", "takeover without hints", kinds.looking_takeover);
     add("del", "DEL", kinds.del);
+    add("first-del", "DEL, the first of its node", kinds.first_del);
+    add("looking-del", "DEL without hints", kinds.looking_del);
 }
 
 #[derive(Default)]
 struct Kinds {
     floor: Sample,
     add: Sample,
+    rested_add: Sample,
     first_add: Sample,
     takeover: Sample,
+    first_takeover: Sample,
+    looking_takeover: Sample,
     del: Sample,
+    first_del: Sample,
+    looking_del: Sample,
 }
 
 impl Kinds {
@@ -90,12 +118,22 @@ impl Kinds {
         self.add.take(&attach(lab.node().add(&id), &id, "alone"));
         let quiet = lab.cluster.node(&format!("quiet-{round}"));
         self.first_add.take(&attach(quiet.add(&id), &id, "quiet"));
-        // The pod's first sandbox, and the one that follows it.
-        let [first, second] = ["first", "second"].map(|sandbox| format!("{sandbox}-{id}"));
+        self.first_del.take(&attach(quiet.del(&id), &id, "quiet"));
+        // The sandboxes of a pod, each following the one before.
+        let sandboxes = ["first", "second", "third"].map(|sandbox| format!("{sandbox}-{id}"));
         let node = &lab.nodes[1];
-        attach(node.add(&first), &id, "taken").ok();
-        self.takeover.take(&attach(node.add(&second), &id, "taken"));
-        self.del.take(&attach(node.del(&second), &id, "taken"));
+        attach(node.add(&sandboxes[0]), &id, "taken").ok();
+        self.takeover.take(&attach(node.add(&sandboxes[1]), &id, "taken"));
+        node.forget_owners();
+        self.looking_takeover.take(&attach(node.add(&sandboxes[2]), &id, "taken"));
+        self.del.take(&attach(node.del(&sandboxes[2]), &id, "taken"));
+        attach(node.add("looking"), &id, "taken").ok();
+        node.forget_owners();
+        self.looking_del.take(&attach(node.del("looking"), &id, "taken"));
+        // Leases are those of the endpoints that a node names, so one that names others has none.
+        attach(quiet.add(&sandboxes[0]), &id, "quiet").ok();
+        let quiet = lab.with_other_endpoints(quiet.name());
+        self.first_takeover.take(&attach(quiet.add(&sandboxes[1]), &id, "quiet"));
     }
 }
 
