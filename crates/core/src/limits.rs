@@ -185,7 +185,7 @@ pub const WALK_KEYS: i64 = 8 * LIST_KEYS;
 /// The number of pages that a run without a free address compares with their reservations.
 pub const REPAIR_PAGES: u128 = 16;
 /// The number of such repairs in one run: others may take the addresses that it finds, as long as there are some.
-pub const REPAIRS: u32 = 3;
+pub const REPAIRS: u32 = 12;
 /// The number of stray bits that one repair clears: with two compares for each, they fill a transaction beside their
 /// pages and summaries.
 pub const REPAIR_BITS: usize = 46;
