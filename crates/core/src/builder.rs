@@ -50,10 +50,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Relies on a key that changes only together with `other`, which is compared. It must not have been read before
-    /// `other` was written.
+    /// `other` was written. One that was not read at all, but left behind, is compared too: it may be damaged.
     pub(crate) fn goes_with(&mut self, key: &Bytes, other: &[u8]) {
         if !self.snapshot.knows_since(key, self.snapshot.mod_revision(other)) {
             self.missing.push(key.clone());
+        } else if self.snapshot.is_hinted() {
+            self.unchanged(key.clone());
         }
     }
 
@@ -232,7 +234,7 @@ impl BitChanges {
     /// since it was read refuses nothing: its bits stay. The answer shows it anew.
     pub(crate) fn clear_inside(&self, step: &'static str, keys: &Keys, builder: &mut Builder<'_>) {
         for ((network, page), change) in &self.changes {
-            let addresses = change.clear.iter().map(|bit| (network.clone(), page.address(*bit))).collect();
+            let addresses = change.cleared(network, *page).collect();
             let mut inside = Builder::new(step, builder.snapshot);
             let changes = BTreeMap::from([((network.clone(), *page), change.clone())]);
             BitChanges { changes }.plan(keys, &mut inside);
@@ -249,13 +251,21 @@ impl BitChanges {
     /// Leaves the bits as they are.
     pub(crate) fn leave(&self, builder: &mut Builder<'_>) {
         for ((network, page), change) in &self.changes {
-            let addresses = change.clear.iter().map(|bit| (network.clone(), page.address(*bit)));
-            builder.effects.stray.extend(addresses);
+            builder.effects.stray.extend(change.cleared(network, *page));
         }
     }
 }
 
 impl PageChange {
+    /// The addresses whose bits are to be cleared.
+    fn cleared<'a>(
+        &'a self,
+        network: &'a NetworkName,
+        page: Page,
+    ) -> impl Iterator<Item = NetworkAddress> + use<'a> {
+        self.clear.iter().map(move |bit| (network.clone(), page.address(*bit)))
+    }
+
     /// Writes the page without its stray bits, if none of their addresses is reserved or cools; else with them. So a
     /// bit that is not stray refuses nothing. None if there are no such bits, or a summary would have to be written.
     fn without_stray(

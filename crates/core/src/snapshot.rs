@@ -75,6 +75,11 @@ impl Snapshot {
         &self.assumed_absent
     }
 
+    /// True if its keys were not read: another run has left them behind.
+    pub(crate) fn is_hinted(&self) -> bool {
+        !self.assumed_absent.is_empty()
+    }
+
     /// All keys that are known, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Bytes, Option<&Entry>)> {
         self.known.iter().map(|(key, known)| (key, known.entry.as_ref()))

@@ -29,7 +29,7 @@ use crate::pool::{
 };
 use crate::request::TicketRecord;
 use crate::snapshot::Snapshot;
-use crate::txn::{Compare, Entry, Op, Txn};
+use crate::txn::Entry;
 
 /// The end of an ADD.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,13 +237,7 @@ impl Change for Allotment<'_> {
 
     fn plan_first(&self, left: &Snapshot, fence: &Fence) -> Option<Commit<Allotted>> {
         let Ok(Step::Commit(mut commit)) = self.plan(left, fence, &Line::default()) else { return None };
-        let Txn { step, compares, then, .. } = &mut commit.txn;
-        *step = "commit-first";
-        // A read seat shows whether it belongs to the record. One that was not read is compared.
-        let older =
-            self.older.iter().filter(|older| then.contains(&Op::Delete(self.keys.owner(&older.owner))));
-        let seat = older.filter_map(|older| sticky::seat_key(self.keys, &older.record()?)).next();
-        compares.extend(seat.map(|seat| Compare::Mod(seat.clone(), left.mod_revision(&seat))));
+        commit.txn.step = "commit-first";
         Some(commit)
     }
 
@@ -396,6 +390,7 @@ impl Deciding<'_> {
         builder.delete(own);
         if let Some(seat) = &older.record.seat {
             self.must_sit(&older.owner, &older.record)?;
+            builder.goes_with(&self.keys.seat(seat), &self.keys.owner(&older.owner));
             sticky::put_seat(self.keys, seat, self.asked.ask, &mut builder);
         }
         let addresses = self.asked.kept(older.record.addresses.clone());

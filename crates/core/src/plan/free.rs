@@ -433,10 +433,6 @@ pub(crate) fn transaction(
     free_reservations(keys, owner, record, &mut builder, &mut changes);
     free_index(keys, owner, record, &mut builder);
     free_seat(keys, owner, record, &mut builder);
-    if mode == Mode::Hinted {
-        // A read seat shows whether it belongs to the record. One that was not read is compared.
-        sticky::seat_key(keys, record).into_iter().for_each(|seat| builder.unchanged(seat));
-    }
     if let Some(leases) = leases {
         cool(keys, record, leases, &mut builder, &mut changes);
     }
@@ -504,8 +500,8 @@ pub fn free_index(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mu
     }
 }
 
-/// The seat of a record, if it names `owner`: it is deleted. It is not compared: a transaction that writes it writes
-/// the record, too.
+/// The seat of a record, if it names `owner`: it is deleted. If it was read, it is not compared: a transaction that
+/// writes it writes the record, too.
 pub fn free_seat(keys: &Keys, owner: &Owner, record: &OwnerRecord, builder: &mut Builder<'_>) {
     let Some(key) = sticky::seat_key(keys, record) else { return };
     builder.goes_with(&key, &keys.owner(owner));
