@@ -51,7 +51,8 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
     let recall = run.recalling(mark.as_ref().map(|mark| mark.seen.clone()));
     let witness = Some(run.witness(&recall, WitnessRun::Frees));
-    let hints = hints(run, mark.as_ref(), Interface { owner, pod_uid });
+    let left = mark.as_ref().and_then(|mark| owner_left(run, &mark.seen, Interface { owner, pod_uid }));
+    let hints = hints(run, mark.as_ref(), left.as_ref());
     match release::carry_out(run.session, free, (hints, witness), Some(&mut leases)).await {
         Ok((freed, left)) => {
             leave_hints(run, &left, &leases);
@@ -109,11 +110,10 @@ fn spool_besides<K: Kv>(
 }
 
 /// The hints of earlier runs of the node. Without a mark there are none: they may be of another store.
-fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>, interface: Interface<'_>) -> FreeHints {
-    let Some(Mark { hints, seen }) = mark else { return FreeHints::default() };
+fn hints<'l, K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>, left: Option<&'l Snapshot>) -> FreeHints<'l> {
+    let Some(Mark { hints, .. }) = mark else { return FreeHints::default() };
     let lease = hints.tombstones_for(&run.start).map(|lease| LeaseId(lease.id));
     let tickets = hints.tickets_for(&run.start).map(|lease| LeaseId(lease.id));
-    let left = owner_left(run, seen, interface);
     FreeHints { lease, tickets, is_crowded: hints.is_crowded(&run.start), left }
 }
 
@@ -121,7 +121,9 @@ fn hints<K: Kv>(run: &Run<'_, K>, mark: Option<&Mark>, interface: Interface<'_>)
 fn owner_left<K: Kv>(run: &Run<'_, K>, seen: &HighWater, interface: Interface<'_>) -> Option<Snapshot> {
     let left = run.owner_hints.read(interface).filter(|left| left.owner == *interface.owner)?;
     run.owner_hints.forget(interface);
-    left.meta().filter(|meta| seen.is_of(meta))?;
+    if !left.is_of(seen) {
+        return None;
+    }
     let pages = left.scope().and_then(|scope| run.scope_hints.read(&(&scope).into()));
     let mut known = pages.map(|hints| hints.keys).unwrap_or_default();
     known.retain(|key| is_of_pages(run, key));

@@ -119,7 +119,7 @@ fn a_del_whose_hints_hold_is_one_request_and_one_proposal() {
     cluster.assert_clean();
 }
 
-/// With the bit set, an ADD of the address would be refused for the bit alone.
+/// Stray bits fill the range again and again, and no ADD fails for them.
 #[test]
 fn a_thousand_pods_pass_through_a_range_of_fourteen_addresses() {
     let etcd = Etcd::start();

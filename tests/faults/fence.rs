@@ -195,7 +195,7 @@ fn the_ticket_of_a_del_hangs_on_a_short_lease_that_others_share() {
             world.add(&world.meddling(None), container, 1).await.expect("an address");
             world.let_others_queue(&kv).await;
             let before = kv.grants.get();
-            let left = world.freed(&kv, container, 2, hints.clone()).await;
+            let left = world.freed(&kv, container, 2, hints).await;
             assert_eq!(kv.grants.get() - before, grants, "{container}");
             let lease = left.lease.or(hints.lease);
             hints = FreeHints { lease, tickets: left.tickets.or(hints.tickets), ..hints };
@@ -495,12 +495,18 @@ impl World {
 
     /// Frees the addresses of a container, as its DEL that was started at `ns`; returns the lease that it leaves to the
     /// next.
-    async fn free(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Option<LeaseId> {
+    async fn free(
+        &self,
+        kv: &Meddling<'_>,
+        container: &str,
+        ns: u64,
+        hints: FreeHints<'_>,
+    ) -> Option<LeaseId> {
         self.freed(kv, container, ns, hints).await.lease
     }
 
     /// The same; returns all that it leaves.
-    async fn freed(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints) -> Left {
+    async fn freed(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints<'_>) -> Left {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
         let free = Free { tombstone: Some(&start), ..Free::of(&owner, FreeGuard::OlderThan(&start)) };
         let session = Session { kv, keys: &self.keys, until: Instant::now() + PATIENCE };

@@ -34,7 +34,7 @@ pub const LEASE_TTL: Duration = Duration::from_secs(30);
 pub const LEASE_SHARED: Duration = Duration::from_secs(9);
 /// The lease that fences the commits of a node's ADDs.
 pub const FENCE_TTL: Duration = Duration::from_secs(180);
-/// [`LEASE_SHARED`] for that lease. So an ADD is a quiet node's only after this time without one.
+/// [`LEASE_SHARED`] for that lease. An ADD of a node that has got none for so long waits for a new one.
 pub const FENCE_SHARED: Duration = Duration::from_secs(120);
 /// The longest lease that may fence a commit of an ADD. etcd grants what it is asked for, unless one and a half of its
 /// election timeout is more: 75 s at most ([`ELECTION_TIMEOUT_MAX`]).
@@ -92,7 +92,8 @@ pub const HOLD_HINTS: usize = 256;
 pub const STRAY_HINTS: usize = 64;
 /// The number of those that one ADD clears with its commit.
 pub const STRAY_CLEARED: usize = 16;
-/// The number of owners that a node has hints for. Each has its place by its name, so some push out others before.
+/// The most owners that a node has hints for. The place of a hint follows from the owner's name, so a younger owner may
+/// push out an older one.
 pub const OWNER_HINTS: u64 = 2048;
 /// The size of such a hint, in bytes.
 pub const OWNER_HINT_BYTES: usize = 4 << 10;

@@ -44,8 +44,8 @@ pub enum NotFreed {
 }
 
 /// A hint that may save a run a request. It is never trusted.
-#[derive(Debug, Clone, Default)]
-pub struct FreeHints {
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FreeHints<'a> {
     /// A lease for tombstones. It is used if etcd says that it still lives for [`limits::TOMBSTONE_STANDS`].
     pub lease: Option<LeaseId>,
     /// A lease for tickets.
@@ -54,7 +54,7 @@ pub struct FreeHints {
     pub is_crowded: bool,
     /// The owner's keys as its ADD has left them ([`metes_core::plan::left`]), meta, and pages. With them the first
     /// request is the free itself.
-    pub left: Option<Snapshot>,
+    pub left: Option<&'a Snapshot>,
 }
 
 /// Knowledge gained by a free, besides [`Freed`], for the next run of the node.
@@ -157,16 +157,16 @@ fn as_judged_by_nobody(freed: Result<(Freed, Left), NotFreed>) -> Result<Freed, 
 pub async fn carry_out<K: Kv>(
     session: Session<'_, K>,
     free: Free<'_>,
-    (hints, witness): (FreeHints, Option<Witness<'_>>),
+    (hints, witness): (FreeHints<'_>, Option<Witness<'_>>),
     mut leases: Option<&mut CoolingLeases>,
 ) -> Result<(Freed, Left), NotFreed> {
     let (mut freed, mut left, formerly) =
-        free_one(session, free, (hints.clone(), witness.clone()), leases.as_deref_mut()).await?;
+        free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
     let hints = FreeHints { left: None, ..hints };
     for owner in &formerly {
         let free = Free { owner, former: &[], ..free };
         let (of_former, left_there, _) =
-            free_one(session, free, (hints.clone(), witness.clone()), leases.as_deref_mut()).await?;
+            free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
         tracing::warn!(%owner, freed = ?of_former, "freed under a name that this node had before");
         left.lacks_tombstone |= left_there.lacks_tombstone;
         left.suspect = left.suspect.or(left_there.suspect);
@@ -182,10 +182,9 @@ pub async fn carry_out<K: Kv>(
 async fn free_one<K: Kv>(
     session: Session<'_, K>,
     free: Free<'_>,
-    (hints, witness): (FreeHints, Option<Witness<'_>>),
+    (hints, witness): (FreeHints<'_>, Option<Witness<'_>>),
     mut leases: Option<&mut CoolingLeases>,
 ) -> Result<(Freed, Left, Vec<Owner>), NotFreed> {
-    let (lease_before, tickets_before) = (hints.lease, hints.tickets);
     let mut driver = Driver::new(session, policy(session, free, (hints, witness.clone())));
     let mut change = Freeing::new(free, session.keys, Mode::Whole, leases.as_deref_mut());
     let freed = driver.run(&mut change).await;
@@ -201,10 +200,10 @@ async fn free_one<K: Kv>(
         }
         freed => freed,
     };
-    let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != lease_before);
+    let lease = driver.lease().filter(|lease| free.tombstone.is_some() && Some(*lease) != hints.lease);
     let Acknowledged { scope, stray, .. } = driver.take_acknowledged().unwrap_or_default();
     let pages = scope.map(|scope| (scope, driver.shared().clone()));
-    let tickets = driver.own_ticket_lease().filter(|lease| Some(*lease) != tickets_before);
+    let tickets = driver.own_ticket_lease().filter(|lease| Some(*lease) != hints.tickets);
     let left = Left {
         lease,
         tickets,
@@ -245,7 +244,7 @@ async fn delete_only<K: Kv>(
 fn policy<'a, K>(
     session: Session<'_, K>,
     free: Free<'_>,
-    (hints, witness): (FreeHints, Option<Witness<'a>>),
+    (hints, witness): (FreeHints<'_>, Option<Witness<'a>>),
 ) -> Policy<'a> {
     let rest = session.until.saturating_duration_since(Instant::now());
     let wait_until = session.until - limits::DEL_RESERVE.min(rest);
@@ -257,7 +256,7 @@ fn policy<'a, K>(
     }
     let FreeHints { is_crowded, left, .. } = hints;
     // A free by hints waits for no other.
-    Policy { is_crowded, looks_first: left.is_some(), remembered: left, witness, ..policy }
+    Policy { is_crowded, looks_first: left.is_some(), remembered: left.cloned(), witness, ..policy }
 }
 
 impl From<Stopped<Freed, BadRecord>> for NotFreed {

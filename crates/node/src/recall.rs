@@ -58,8 +58,7 @@ impl LeftBehind {
         let hold = allotment.hold_hints().map(read);
         let (owner, pod_uid) = allotment.owner_and_pod();
         let older = pod_uid.and_then(|_| owners.read(Interface { owner, pod_uid }));
-        let older =
-            older.filter(|older| older.is_before(owner) && older.meta().is_some_and(|m| mark.seen.is_of(&m)));
+        let older = older.filter(|older| older.is_before(owner) && older.is_of(&mark.seen));
         Self { mark: Some(mark), pools, scope, hold, older }
     }
 

@@ -4,6 +4,7 @@
 use super::free::index_keys;
 use super::sticky;
 use crate::keys::{Bytes, Keys, Scope};
+use crate::known::HighWater;
 use crate::pool::{Meta, Owner, OwnerRecord, PodIndex, Record, Reservation, SeatRecord};
 use crate::snapshot::Snapshot;
 use crate::txn::Entry;
@@ -28,18 +29,18 @@ impl OwnerLeft {
         OwnerRecord::decode(&self.record).ok()
     }
 
-    /// Meta. None if it does not decode.
+    /// True if it is of the store, and of the epoch, that the node has seen.
     #[must_use]
-    pub fn meta(&self) -> Option<Meta> {
-        Meta::decode(&self.meta).ok()
+    pub fn is_of(&self, seen: &HighWater) -> bool {
+        Meta::decode(&self.meta).is_ok_and(|meta| seen.is_of(&meta))
     }
 
     /// True if it is an older sandbox of the same interface of a pod on the same node as `owner`, as far as its name
     /// tells. Its record tells the pod.
     #[must_use]
     pub fn is_before(&self, owner: &Owner) -> bool {
-        let place = |owner: &Owner| (owner.cluster.clone(), owner.node.clone(), owner.ifname.clone());
-        place(&self.owner) == place(owner) && self.owner != *owner
+        let Owner { cluster, node, ifname, .. } = &self.owner;
+        (cluster, node, ifname) == (&owner.cluster, &owner.node, &owner.ifname) && self.owner != *owner
     }
 
     /// The keys that a takeover of it relies on, besides the index.

@@ -25,19 +25,18 @@ impl<K: Kv> Driver<'_, K> {
     ) -> Result<Option<Attempt<C::Done>>, Stopped<C::Done, C::Refused>> {
         let keys = self.session.keys;
         // Only an ADD writes what others in its queue rely on. It has its lease already.
-        let (fence, tail, for_lease, look) = match (&self.policy.fencing, self.lease, scope) {
+        let (fence, tail, for_lease) = match (&self.policy.fencing, self.lease, scope) {
             (FencePolicy::LeaseOrTicket(key), Some(lease), Some(scope)) => {
-                let fence = Fence::Lease { key: key.clone(), lease };
-                let look = self.first_reads(change, Some(scope), seen);
-                (fence, Some(keys.tail(scope)), None, look)
+                (Fence::Lease { key: key.clone(), lease }, Some(keys.tail(scope)), None)
             }
             (FencePolicy::Nothing, ..) if self.policy.lease.used == LeaseUse::Always => {
                 let for_lease = self.for_lease();
                 let lease = self.lease.or(for_lease.map(ForLease::id));
-                (Fence::Unfenced { lease }, None, for_lease, self.first_reads(change, scope, &left))
+                (Fence::Unfenced { lease }, None, for_lease)
             }
             _ => return Ok(None),
         };
+        let look = self.first_reads(change, scope, &left);
         let Some(mut commit) = first::commit_first(change, keys, &fence, &left, (tail, look)) else {
             self.unconfirmed = for_lease.and_then(ForLease::stands);
             return Ok(None);
@@ -70,8 +69,8 @@ impl<K: Kv> Driver<'_, K> {
                     self.confirm(seen).await?;
                 }
                 self.acknowledge(Applied::own(scope, &commit, &reply), seen).await?;
-                // Without a lease for as long as it takes, the next attempt puts the tombstone again.
-                let is_safe = for_lease.is_none() || leased.is_ok() && self.lease.is_some();
+                // If its lease may end too early, the next attempt puts the tombstone again.
+                let is_safe = leased.is_ok() && self.lease.is_some();
                 Ok(Some(if is_safe { Attempt::Committed(commit.done) } else { Attempt::Again }))
             }
             Ok(reply) => {
