@@ -26,7 +26,7 @@ const FEW: usize = 10;
 const MARK_CROWD: f64 = 1.0;
 
 /// The share of all cores, or of the time, from which on there is not enough of it.
-const NEARLY_ALL: f64 = 0.9;
+pub(crate) const NEARLY_ALL: f64 = 0.9;
 /// The share of all cores from which on others disturb a step: the kernel takes less for disk and loopback.
 const OTHERS_MAX: f64 = 0.2;
 

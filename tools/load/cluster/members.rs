@@ -150,6 +150,11 @@ impl Used {
         self.members.iter().map(|member| member.cpu_s).fold(0.0, f64::max)
     }
 
+    /// The share of all cores that was busy, with whatever process.
+    pub(super) fn machine_busy(&self) -> f64 {
+        self.busy_ticks / self.all_ticks
+    }
+
     pub(super) fn broken(&self) -> f64 {
         self.members.iter().map(|member| member.broken).sum()
     }

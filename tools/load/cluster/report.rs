@@ -8,13 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::members::Used;
 use crate::crew::{Shift, Timings, Wave};
+use crate::report::NEARLY_ALL;
 
 /// The most of etcd's processor that an ADD takes, in floors.
 const MARK_CPU: f64 = 1.5;
 /// The sizes of members that the processor's time is multiplied for, in cores.
 const SIZES: [f64; 3] = [2.0, 4.0, 8.0];
-/// The share of all cores from which on there are not enough of them.
-const NEARLY_ALL: f64 = 0.9;
 
 /// Floors, or ADDs with the DELs of those that failed.
 pub(super) struct Step {
@@ -70,12 +69,12 @@ impl Step {
         let etcd = self.used.etcd_cpu_s() / self.seconds();
         let generator = self.shift.generator_cpu.as_secs_f64() / self.seconds();
         let relays = (self.used.own_cpu_s / self.seconds() - generator).max(0.0);
-        let busy = self.used.busy_ticks / self.used.all_ticks * all;
+        let busy = self.used.machine_busy() * all;
         Shares { all, etcd, generator, relays, others: (busy - etcd - generator - relays).max(0.0) }
     }
 
     fn is_out_of_cores(&self) -> bool {
-        self.used.busy_ticks / self.used.all_ticks >= NEARLY_ALL
+        self.used.machine_busy() >= NEARLY_ALL
     }
 
     /// As soon as it is known, because the whole run takes minutes.
