@@ -1,12 +1,11 @@
 //! From what a run was given to a command with all that it needs: the request first, then the host file, and by its
 //! settings the network configuration.
 
-use std::time::Duration;
-
 use super::Input;
 use metes_config::cni::{Code, Error, Request, Verb};
 use metes_config::command::{AddConfig, CheckConfig, DelConfig, GcConfig};
 use metes_config::{IpamSettings, Settings, Source, StoreCommand};
+use metes_core::limits::Patience;
 use metes_node::node;
 use metes_node::setup;
 use metes_node::state::state_folder;
@@ -15,8 +14,7 @@ use metes_node::state::state_folder;
 pub(super) struct Call {
     pub(super) settings: Settings,
     pub(super) command: StoreCommand,
-    /// The time for which the command tries to reach an etcd that does not answer.
-    pub(super) gives_up_after: Duration,
+    pub(super) patience: Patience,
 }
 
 /// Reads all that was given. Returns the command, and one line for each key without effect for the details of an error;
@@ -60,7 +58,7 @@ pub(super) fn parse(input: &Input) -> Result<Option<(Call, Vec<String>)>, Error>
             (settings, StoreCommand::Status, Vec::new())
         }
     };
-    Ok(Some((Call { settings, command, gives_up_after: verb.gives_up_after() }, notes)))
+    Ok(Some((Call { settings, command, patience: verb.patience() }, notes)))
 }
 
 /// Reads the host file, decides what the run goes by, and starts the log.

@@ -23,10 +23,10 @@ use metes_node::state::NodeState;
 
 /// Connects, carries out the command, prints its answer, and carries out what others have spooled.
 pub(super) async fn work(input: &Input, call: Call, out: &mut impl Write) -> Result<(), Error> {
-    let Call { settings, command, gives_up_after } = call;
+    let Call { settings, command, patience } = call;
     let start = input.start.clone()?;
     let node = NodeState::of(&settings)?;
-    let kv = metes_etcd::open(setup::access(&settings, Trust::OwnerReads, gives_up_after)?);
+    let kv = metes_etcd::open(setup::access(&settings, Trust::OwnerReads, patience)?);
     let keys = Keys::new(&settings.prefix);
     let session = Session { kv: &kv, keys: &keys, until: input.until };
     let (clock, awaited) = (|| node::later(&start), || parent_id() == input.parent);

@@ -930,8 +930,13 @@ fn what_one_member_refuses_says_nothing_of_another_that_has_answered() {
     };
     let proxy = GrpcProxy::before(&etcd.endpoint());
     let endpoints = vec![strict.endpoint(), proxy.endpoint()];
-    let access =
-        store::Access { endpoints, tls: Some(tls), user: None, prefix: String::new(), give_up: GIVE_UP };
+    let access = store::Access {
+        endpoints,
+        tls: Some(tls),
+        user: None,
+        prefix: String::new(),
+        patience: GIVE_UP.into(),
+    };
     let alone = store::Access { endpoints: vec![strict.endpoint()], ..access.clone() };
     let kv = store::Etcd::new(access);
     let no_leader = |rule: GrpcRule| rule.refuse(Code::Unavailable, "etcdserver: no leader");

@@ -8,7 +8,7 @@ use metes_etcd::client::{Access, Etcd};
 /// The library's connection to an etcd without TLS, which gives up after `give_up` where nobody listens.
 pub fn plain_store(endpoint: &str, give_up: Duration) -> Etcd {
     let (endpoints, prefix) = (vec![endpoint.to_owned()], String::new());
-    Etcd::new(Access { endpoints, tls: None, user: None, prefix, give_up })
+    Etcd::new(Access { endpoints, tls: None, user: None, prefix, patience: give_up.into() })
 }
 
 /// A set of one range of the default network.

@@ -44,11 +44,13 @@ impl Relays {
         Self { addresses, end: Some(end), thread: Some(thread) }
     }
 
-    /// Before a single server at `http://HOST:PORT`. The relay's own address has the same form.
+    /// Before a single server at `http://HOST:PORT` or `https://HOST:PORT`. The relay's own address has the same form.
     pub fn before_endpoint(endpoint: &str, one_way: Duration) -> (Self, String) {
-        let server = endpoint.strip_prefix("http://").and_then(|server| server.parse().ok());
-        let relays = Self::before(&[server.expect("an endpoint like http://HOST:PORT")], one_way);
-        let endpoint = format!("http://{}", relays.addresses[0]);
+        let parts =
+            endpoint.split_once("://").and_then(|(scheme, server)| Some((scheme, server.parse().ok()?)));
+        let (scheme, server) = parts.expect("an endpoint like http://HOST:PORT");
+        let relays = Self::before(&[server], one_way);
+        let endpoint = format!("{scheme}://{}", relays.addresses[0]);
         (relays, endpoint)
     }
 }

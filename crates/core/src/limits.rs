@@ -106,12 +106,15 @@ pub const MISS_PAUSE: Duration = Duration::from_secs(1);
 /// The longest such time.
 pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// One attempt to connect, TLS included, when there is another endpoint to turn to. It also bounds the question what
-/// an endpoint speaks.
+/// The time after which a client that waits for a connection, TLS included, begins one to the next endpoint beside it.
+/// It also bounds the question what an endpoint speaks.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
-/// One attempt to connect when there is no other endpoint, or none that was any quicker: a lost SYN is sent again after
-/// 1 s.
+/// The time after which it looks again whether it may wait on, when there is no other endpoint, or none that was any
+/// quicker: a lost SYN is sent again after 1 s.
 pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
+/// The time that an endpoint which has accepted a connection has for the handshake. Half of an ADD: its host may have
+/// died meanwhile.
+pub const HANDSHAKE_ATTEMPT: Duration = Duration::from_secs(10);
 /// The longest that a node's very first run waits for all endpoints to name their etcd.
 pub const WHO_THEY_ARE: Duration = Duration::from_millis(600);
 /// One attempt of a request.
@@ -119,10 +122,27 @@ pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 /// The same for a listing of a walk: etcd counts all keys up to its end, a million in 0.4 s where it has nothing else
 /// to do.
 pub const WALK_ATTEMPT: Duration = Duration::from_secs(10);
+/// The time that an attempt of either has at least, in times that its connection took to open.
+pub const REQUEST_IN_CONNECTS: u32 = 4;
 /// The longest that a run tries to reach an etcd of which no endpoint accepts a connection.
 pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.
 pub const UNREACHABLE_DEL: Duration = Duration::from_millis(1000);
+
+/// How long a client tries to connect.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// While no endpoint accepts a connection.
+    pub unreachable: Duration,
+    /// While one has accepted a connection, and its handshake is not over: it is overloaded, or hangs.
+    pub busy: Duration,
+}
+
+impl From<Duration> for Patience {
+    fn from(each: Duration) -> Self {
+        Self { unreachable: each, busy: each }
+    }
+}
 
 /// The time for which a certificate and its key may not fit each other, for they are replaced one after the other. Also
 /// the time for which a run tries where each endpoint refuses it for a reason that lasts.

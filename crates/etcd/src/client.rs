@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -18,10 +19,12 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
 use super::cause::{self, Cause, Identified, Reading};
+use super::connect::{Attempts, NotOpened, Opening};
+use super::pace::Pace;
 use super::probe::probe;
 pub use super::tls::Tls;
 use metes_core::keys::{Bytes, LeaseId};
-use metes_core::limits;
+use metes_core::limits::{self, Patience};
 use metes_core::txn::{Compare, Entry, Found, List, NestedReply, Op, Reply, Txn};
 use metes_engine::follow::{Changes, Follow, FollowEnd, KeyChange};
 use metes_engine::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
@@ -40,8 +43,8 @@ pub struct Access {
     pub user: Option<(String, String)>,
     /// The prefix of all keys; only to be named where etcd denies it.
     pub prefix: String,
-    /// The time to try while no endpoint accepts a connection.
-    pub give_up: Duration,
+    /// The time to try while there is no connection.
+    pub patience: Patience,
 }
 
 /// A connection to one member at a time.
@@ -49,15 +52,22 @@ pub struct Etcd {
     access: Access,
     /// Counts the turns from one endpoint to the next; it selects the endpoint in use.
     turns: Cell<usize>,
-    /// The attempts to connect that have failed since the last that did not.
+    /// The attempts to connect that have failed, or were waited for in vain, since the last that stood.
     failed: Cell<usize>,
     known: RefCell<Vec<EndpointState>>,
     /// The id of the etcd that this node knows, if it knows one.
     expected: Cell<Option<u64>>,
     /// The id of the etcd whose answers count: that of the first answer that was accepted.
     home: Cell<Option<u64>>,
+    pace: Pace,
     /// Held while connecting, so that two requests at the start share one connection.
-    client: Mutex<Option<ec::Client>>,
+    connection: Mutex<Connection>,
+}
+
+/// The one that is used, and those that are being opened while there is none.
+struct Connection {
+    open: Option<ec::Client>,
+    attempts: Attempts,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -102,7 +112,9 @@ impl Etcd {
         let [turns, failed] = [first, 0].map(Cell::new);
         let known = RefCell::new(vec![EndpointState::default(); access.endpoints.len()]);
         let [expected, home] = [None, None].map(Cell::new);
-        Self { access, turns, failed, known, expected, home, client: Mutex::new(None) }
+        let attempts = Attempts::none(access.endpoints.len());
+        let connection = Mutex::new(Connection { open: None, attempts });
+        Self { access, turns, failed, known, expected, home, pace: Pace::default(), connection }
     }
 
     /// True if etcd lets in only users that it knows. Only root may list roles then; and only an etcd without users
@@ -155,27 +167,26 @@ impl Etcd {
         T: Headed,
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let once = async |is_last, connected: &mut [bool]| {
-            self.attempt_once((each, is_last), until, connected, (&request, &elsewhere)).await
+        let once = async |asked: &[bool], connected: &mut [bool]| {
+            self.attempt_once((each, asked), until, connected, (&request, &elsewhere)).await
         };
         self.try_each(until, again, once).await
     }
 
-    /// Calls `once` for one endpoint after the other. Its arguments are whether all other endpoints have been tried,
-    /// and a flag for each endpoint, which it sets if a connection stood.
+    /// Calls `once` for one endpoint after the other. Its arguments are flags, one for each endpoint: whether it was
+    /// asked in vain; and whether a connection stood, which `once` sets.
     async fn try_each<T>(
         &self,
         until: Instant,
         again: bool,
-        once: impl AsyncFn(bool, &mut [bool]) -> Result<T, (usize, NoAnswer)>,
+        once: impl AsyncFn(&[bool], &mut [bool]) -> Result<T, (usize, NoAnswer)>,
     ) -> Result<T, Failure> {
-        let mut tried = Tried::new();
-        let mut connected = vec![false; self.access.endpoints.len()];
+        let (mut tried, mut was_busy) = (Tried::new(), false);
+        let [mut asked, mut connected] = [(); 2].map(|()| vec![false; self.access.endpoints.len()]);
         let (mut tries, mut last) = (0, String::new());
         loop {
-            let is_last = tries + 1 >= self.access.endpoints.len();
             // Boxed: otherwise the futures around it nest too deeply for the compiler.
-            let (index, attempt) = match Box::pin(once(is_last, &mut connected)).await {
+            let (index, attempt) = match Box::pin(once(&asked, &mut connected)).await {
                 Ok(answer) => return Ok(answer),
                 Err(unanswered) => unanswered,
             };
@@ -190,15 +201,20 @@ impl Etcd {
             if self.cause(index).is_none() {
                 last = why;
             }
+            asked[index] = true;
+            // The time that it has waited for a busy endpoint is none in which none could be reached.
+            if was_busy && !self.pace.is_busy() {
+                tried = Tried::new();
+            }
+            was_busy = self.pace.is_busy();
             let is_let_in = self.is_let_in(&connected);
             let all_shut = (0..self.access.endpoints.len()).all(|index| self.cause(index).is_some());
             let most = match (is_let_in, all_shut) {
                 (true, _) => Duration::MAX,
-                // There is an endpoint that was not asked.
-                (false, false) if !is_last => Duration::MAX,
+                (false, false) if asked.contains(&false) => Duration::MAX,
                 // Certificates are replaced one file after the other.
-                (false, true) => self.access.give_up.min(limits::REPLACEMENT),
-                (false, false) => self.access.give_up,
+                (false, true) => self.access.patience.unreachable.min(limits::REPLACEMENT),
+                (false, false) => self.pace.connecting_for(self.access.patience),
             };
             if !tried.may_go_on(most, until) {
                 // An endpoint that lets this client in and does not answer is slow.
@@ -272,7 +288,7 @@ impl Etcd {
 
     async fn attempt_once<T, F>(
         &self,
-        (most, is_last): (Duration, bool),
+        (least, asked): (Duration, &[bool]),
         until: Instant,
         connected: &mut [bool],
         (request, elsewhere): (&impl Fn(ec::Client) -> F, &impl Fn(&T) -> Elsewhere),
@@ -283,15 +299,22 @@ impl Etcd {
     {
         let (client, turn) = self.connection(until).await?;
         let index = self.index(turn);
+        let is_last = asked.iter().enumerate().all(|(other, was_asked)| *was_asked || other == index);
         // An endpoint that has answered nothing yet may be silent, and another one quick.
         let is_known = is_last || self.known.borrow()[index].has_answered;
-        let limit = if is_known { most } else { most.min(limits::REQUEST_ATTEMPT) };
+        let least = if is_known { least } else { least.min(limits::REQUEST_ATTEMPT) };
+        let began = Instant::now();
+        let limit = self.pace.attempt(least, until.saturating_duration_since(began));
         let sent = self.send(client, (limit, until), index, request).await;
         let (attempt, reading) =
             match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
                 Ok(answer) => return Ok(answer),
                 Err(unanswered) => unanswered,
             };
+        // Requests that travel together wait for the same member.
+        if began.elapsed() >= limit && self.turns.get() == turn {
+            self.pace.not_answered();
+        }
         self.learn(index, &attempt, reading, until).await;
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
@@ -305,8 +328,7 @@ impl Etcd {
     async fn connection(&self, until: Instant) -> Result<(ec::Client, usize), (usize, NoAnswer)> {
         match self.client(until).await {
             Ok(connection) => Ok(connection),
-            Err((turn, (attempt, reading))) => {
-                let index = self.index(turn);
+            Err((index, (attempt, reading))) => {
                 self.learn(index, &attempt, reading, until).await;
                 Err((index, attempt))
             }
@@ -356,6 +378,7 @@ impl Etcd {
         let limit = until.min(Instant::now() + most);
         match timeout_at(limit, request(client)).await {
             Ok(Ok(answer)) => {
+                self.pace.answered();
                 self.has_answered(index);
                 Ok(answer)
             }
@@ -419,58 +442,97 @@ impl Etcd {
         }
     }
 
-    /// The open connection, or a new one to the endpoint whose turn it is; and that turn.
+    /// The open connection, or the first that stands of those to the endpoint whose turn it is and to those whose turn
+    /// it was; and its turn. A failure has the index of its endpoint.
     async fn client(&self, until: Instant) -> Result<(ec::Client, usize), (usize, Unanswered)> {
-        let mut open = self.client.lock().await;
+        let mut connection = self.connection.lock().await;
+        let Connection { open, attempts } = &mut *connection;
         let turn = self.turns.get();
-        if let Some(client) = &*open {
+        if let Some(client) = open {
             return Ok((client.clone(), turn));
         }
-        let others = self.access.endpoints.len() - 1;
-        // If none accepts a connection in time it is the network or this machine that is slow.
-        let is_last = self.failed.get() >= others;
-        let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
-        let limit = limit.min(until.saturating_duration_since(Instant::now()));
+        let count = self.access.endpoints.len();
         let index = self.index(turn);
-        let connected = timeout(limit, self.open(index)).await.unwrap_or_else(|_| {
-            let endpoint = &self.access.endpoints[index];
-            let or_name = if has_name(endpoint) { NOT_RESOLVED } else { "" };
-            let why = format!("{endpoint}: no connection in {} ms{or_name}", limit.as_millis());
-            Err((NoAnswer::Refused(why), Reading::Passing))
-        });
-        let client = connected.map_err(|unanswered| {
-            // Before the lock is let go: who waits for it must not wait for the same endpoint once more.
+        // Before the lock is let go: a request that waits for it must not wait for the same endpoint once more.
+        let pass_on = || {
             self.turns.set(turn.wrapping_add(1));
             self.failed.set(self.failed.get().saturating_add(1));
-            (turn, unanswered)
-        })?;
-        self.failed.set(0);
-        *open = Some(client.clone());
-        Ok((client, turn))
+        };
+        if !attempts.is_under_way(index) {
+            match self.opening(index) {
+                Ok(opening) => attempts.begin(index, opening),
+                Err(wrong) => {
+                    pass_on();
+                    return Err((index, wrong));
+                }
+            }
+        }
+        // If none accepts a connection in time it is the network or this machine that is slow.
+        let is_last = self.failed.get() >= count - 1;
+        let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
+        let limit = limit.min(until.saturating_duration_since(Instant::now()));
+        let ended = timeout(limit, attempts.next()).await;
+        self.pace.connecting(attempts.is_any_accepted());
+        match ended {
+            Ok((first, Ok((client, took)))) => {
+                *attempts = Attempts::none(count);
+                self.pace.connected(took);
+                self.failed.set(0);
+                let turn = turn.wrapping_add((first + count - index) % count);
+                self.turns.set(turn);
+                *open = Some(client.clone());
+                Ok((client, turn))
+            }
+            Ok((failed, Err(why))) => {
+                if failed == index {
+                    pass_on();
+                }
+                Err((failed, self.not_opened(failed, why)))
+            }
+            Err(_) => {
+                pass_on();
+                let endpoint = &self.access.endpoints[index];
+                let or_name = if has_name(endpoint) { NOT_RESOLVED } else { "" };
+                let why = match attempts.accepted(index) {
+                    Some(began) => format!(
+                        "{endpoint} has accepted a connection {} ms ago, and the handshake is not over: it is \
+                         overloaded, or hangs",
+                        began.elapsed().as_millis()
+                    ),
+                    None => format!("{endpoint}: no connection in {} ms{or_name}", limit.as_millis()),
+                };
+                Err((index, (NoAnswer::Refused(why), Reading::Passing)))
+            }
+        }
     }
 
-    async fn open(&self, index: usize) -> Result<ec::Client, Unanswered> {
-        let endpoint = &self.access.endpoints[index];
-        let channel = self.channel(endpoint)?.connect().await.map_err(|e| {
-            let why = format!("{endpoint}: {}", causes(&e));
-            (NoAnswer::Refused(why), cause::read(&e, self.has_certificate()))
-        })?;
+    fn opening(&self, index: usize) -> Result<Opening, Unanswered> {
+        let endpoint = self.channel(&self.access.endpoints[index])?;
         let mut options = ec::ConnectOptions::new().with_require_leader(true);
         if let Some((user, password)) = &self.access.user {
             options = options.with_user(user, password);
         }
-        let client = ec::Client::from_channel(ec::Channel::Tonic(channel), Some(options)).await;
-        client.map_err(|e| match self.judge(index, e) {
-            // It was the login that got no answer, and nothing else was sent.
-            (NoAnswer::Final(Failure::Unknown(why)), reading) => (NoAnswer::Refused(why), reading),
-            judged => judged,
-        })
+        Ok(Opening { endpoint, options })
+    }
+
+    fn not_opened(&self, index: usize, why: NotOpened) -> Unanswered {
+        match why {
+            NotOpened::Transport(e) => {
+                let why = format!("{}: {}", self.access.endpoints[index], causes(&e));
+                (NoAnswer::Refused(why), cause::read(&e, self.has_certificate()))
+            }
+            NotOpened::Login(e) => match self.judge(index, e) {
+                // It was the login that got no answer, and nothing else was sent.
+                (NoAnswer::Final(Failure::Unknown(why)), reading) => (NoAnswer::Refused(why), reading),
+                judged => judged,
+            },
+        }
     }
 
     fn channel(&self, endpoint: &str) -> Result<Endpoint, Unanswered> {
         let wrong =
             |e: tonic::transport::Error| (NoAnswer::Final(Failure::Refused(causes(&e))), Reading::Passing);
-        let channel = Endpoint::from_shared(endpoint.to_owned()).map_err(wrong)?.tcp_nodelay(true);
+        let channel = Endpoint::from_shared(endpoint.to_owned()).map_err(wrong)?;
         match self.tls_of(endpoint) {
             Some(tls) => channel.tls_config(tls.transport()).map_err(wrong),
             None => Ok(channel),
@@ -489,9 +551,9 @@ impl Etcd {
     /// Leaves the endpoint of `turn`, unless another request has done so: the next request goes to
     /// the next endpoint.
     async fn turn_away(&self, turn: usize) {
-        let mut open = self.client.lock().await;
+        let mut connection = self.connection.lock().await;
         if self.turns.get() == turn {
-            *open = None;
+            connection.open = None;
             self.turns.set(turn.wrapping_add(1));
         }
     }
@@ -552,7 +614,7 @@ impl Etcd {
 
     /// The id of the etcd at the endpoint of this index, on a connection of its own.
     async fn cluster_of(&self, index: usize) -> Option<u64> {
-        let client = self.open(index).await.ok()?;
+        let client = self.opening(index).ok()?.open(Arc::default()).await.ok()?;
         let status = client.maintenance_client().status().await.ok()?;
         status.cluster()
     }

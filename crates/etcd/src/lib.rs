@@ -3,7 +3,9 @@
 pub mod cause;
 pub mod certificate;
 pub mod client;
+mod connect;
 pub mod handshake;
+mod pace;
 mod probe;
 pub mod tls;
 

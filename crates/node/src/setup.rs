@@ -21,7 +21,7 @@ use metes_config::cni::{Code, Error};
 use metes_config::etcd::{ClientFiles, Login, Password, StoreKeys, TlsFiles};
 use metes_config::settings::{ALLOW_NAD_ETCD, LogLevel};
 use metes_config::{HostFile, Settings};
-use metes_core::limits;
+use metes_core::limits::{self, Patience};
 use metes_engine::obstacle::Obstacle;
 use metes_etcd::certificate::Certificate;
 use metes_etcd::client::{Access, Tls};
@@ -85,18 +85,18 @@ fn read_host_file(path: &Path, how: &str) -> Result<HostFile, Error> {
     HostFile::parse_at(&path.to_string_lossy(), &bytes)
 }
 
-/// Reads the certificates, keys and passwords that the settings name. `secrets` says who may read keys and passwords,
-/// `give_up` for how long an etcd that does not answer is tried.
+/// Reads the certificates, keys and passwords that the settings name. `secrets` says who may read keys and passwords.
 ///
 /// # Errors
 /// Code 7 if one cannot be used; its content is never repeated.
-pub fn access(settings: &Settings, secrets: Trust, give_up: Duration) -> Result<Access, Error> {
+pub fn access(settings: &Settings, secrets: Trust, patience: impl Into<Patience>) -> Result<Access, Error> {
+    let patience = patience.into();
     Ok(Access {
         endpoints: settings.urls(),
-        tls: settings.tls.as_ref().map(|files| read_tls(files, secrets, give_up)).transpose()?,
+        tls: settings.tls.as_ref().map(|files| read_tls(files, secrets, patience.unreachable)).transpose()?,
         user: user(settings, secrets)?,
         prefix: settings.prefix.clone(),
-        give_up,
+        patience,
     })
 }
 

@@ -140,7 +140,7 @@ impl Host {
 
     /// Not connected yet.
     fn store(&self, verb: Verb) -> Etcd {
-        Etcd::new(Access { give_up: verb.gives_up_after(), ..self.access.clone() })
+        Etcd::new(Access { patience: verb.patience(), ..self.access.clone() })
     }
 
     fn run<'a>(

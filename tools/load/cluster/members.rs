@@ -81,7 +81,7 @@ impl Members {
                 }),
                 user: None,
                 prefix: self.prefix.clone(),
-                give_up: limits::UNREACHABLE,
+                patience: limits::UNREACHABLE.into(),
             }
         };
         in_parallel(SIGNERS, 0..nodes, certify)

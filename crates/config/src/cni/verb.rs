@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use metes_core::limits;
+use metes_core::limits::{self, Patience};
 
 metes_core::named_enum! {
     /// A command of CNI.
@@ -35,13 +35,15 @@ impl Verb {
         }
     }
 
-    /// The time that the verb tries to reach an etcd that does not answer.
+    /// How long the verb tries to connect. An ADD waits for an etcd that is overloaded: if it fails, Multus and the
+    /// runtime send two DELs for each network of the pod, and kubelet sends all ADDs again.
     #[must_use]
-    pub fn gives_up_after(self) -> Duration {
+    pub fn patience(self) -> Patience {
         match self {
-            Verb::Del => limits::UNREACHABLE_DEL,
-            Verb::Status | Verb::Version => limits::STATUS_DEADLINE,
-            Verb::Add | Verb::Check | Verb::Gc => limits::UNREACHABLE,
+            Verb::Add => Patience { unreachable: limits::UNREACHABLE, busy: limits::ADD_DEADLINE },
+            Verb::Del => limits::UNREACHABLE_DEL.into(),
+            Verb::Status | Verb::Version => limits::STATUS_DEADLINE.into(),
+            Verb::Check | Verb::Gc => limits::UNREACHABLE.into(),
         }
     }
 
