@@ -7,7 +7,7 @@ use super::Run;
 use crate::commands::errors::ToCni;
 use metes_config::cni::error::{Code, Error};
 use metes_core::cooling::CoolingLeases;
-use metes_core::keys::{Key, LeaseId};
+use metes_core::keys::{Key, LeaseId, digest_hex};
 use metes_core::known::HighWater;
 use metes_core::plan::free::{Free, FreeGuard, Freed};
 use metes_core::pool::{Caller, Owner, PodUid};
@@ -16,7 +16,7 @@ use metes_engine::drive::OutOfTime;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::WitnessRun;
 use metes_engine::release::{self, FreeError, FreeHints, Left, NotFreed};
-use metes_node::mark::{Mark, NodeLease};
+use metes_node::mark::{Mark, NodeLease, Unanswered};
 use metes_node::owner_hints::Interface;
 
 /// The result of a DEL that succeeded.
@@ -41,6 +41,14 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     {
         let failure = Failure::Unknown(several.msg);
         return spool(run, owner, pod_uid, (&failure, failure.remedy()));
+    }
+    if mark.as_ref().is_some_and(|mark| mark.hints.is_unanswered(&digest_of(run, owner), &run.start)) {
+        return spool(
+            run,
+            owner,
+            pod_uid,
+            (&"etcd has not answered another DEL a moment ago", OutOfTime::REASONS),
+        );
     }
     let free = Free {
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
@@ -85,6 +93,9 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
             Ok(Done::Freed)
         }
         Err(NotFreed::Failed(FreeError::Store(failure))) if can_wait(&failure) => {
+            if let Failure::Unreachable(_) | Failure::Unknown(_) = failure {
+                note_unanswered(run, owner, mark);
+            }
             spool(run, owner, pod_uid, (&failure, failure.remedy()))
         }
         Err(NotFreed::Failed(FreeError::OutOfTime(late))) => {
@@ -143,6 +154,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     let Some(seen) = left.seen_store.clone() else { return };
     let new = |lease: LeaseId| NodeLease { id: lease.0, since: run.start.clone() };
     run.mark.raise(seen, |hints| {
+        hints.unanswered = None;
         hints.tombstones = left.lease.map(new).or(hints.tombstones.take());
         hints.tickets = left.tickets.map(new).or(hints.tickets.take());
         hints.keep_cooling(leases, &run.start);
@@ -150,6 +162,18 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
             hints.crowded = Some((run.clock)());
         }
     });
+}
+
+/// Tells the next DELs of the node that etcd does not answer. A node without a mark has nowhere to.
+fn note_unanswered<K: Kv>(run: &Run<'_, K>, owner: &Owner, mark: Option<Mark>) {
+    if let Some(Mark { seen, .. }) = mark {
+        let unanswered = Unanswered { owner: digest_of(run, owner), at: (run.clock)() };
+        run.mark.raise(seen, |hints| hints.unanswered = Some(unanswered));
+    }
+}
+
+fn digest_of<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> String {
+    digest_hex(&run.session.keys.owner(owner))
 }
 
 /// True if the failure may pass by itself. Then the free is spooled.

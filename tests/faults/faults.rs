@@ -2,6 +2,7 @@
 //! leave is always consistent, and the next ADD is served soon.
 
 use std::fs;
+use std::iter;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -28,6 +29,10 @@ const BLOCKER: &str = "0000000000000001";
 fn holders(node: &Node) -> Vec<String> {
     let text = |held: &Value| held["container_id"].as_str().unwrap_or_default().to_owned();
     node.list().iter().map(text).collect()
+}
+
+fn spooled_dels(node: &Node) -> usize {
+    node.spooled().iter().filter(|file| file.extension().is_some_and(|of| of == "del")).count()
 }
 
 #[track_caller]
@@ -767,4 +772,35 @@ fn an_add_waits_for_a_slow_handshake_and_for_what_comes_after_it() {
     let node = cluster.node_with("slow", json!({"etcd": {"endpoints": [slow]}}));
     node.add("c").config(&network(json!({"range": "10.0.0.0/24"}))).run().address();
     cluster.assert_clean();
+}
+
+/// Multus and the runtime send two DELs for each network of a pod whose ADD has failed.
+#[test]
+fn after_a_del_without_an_answer_those_that_follow_are_spooled_unasked() {
+    let mut etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let config = network(json!({"range": "10.0.0.0/24"}));
+    let node = cluster.node("a");
+    for container in ["c1", "c2", "c3"] {
+        assert_served(&node.add(container).config(&config).run());
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    listener.set_nonblocking(true).expect("a socket can be so");
+    let asked = || iter::from_fn(|| listener.accept().ok()).count();
+    let silent = format!("http://{}", listener.local_addr().expect("it is bound"));
+    node.change_host_file(json!({"etcd": {"endpoints": [silent]}}));
+    node.del("c1").config(&config).run().silent();
+    assert_ne!(asked(), 0, "the first asks");
+    node.del("c2").config(&config).run().silent();
+    assert_eq!((asked(), spooled_dels(&node)), (0, 2));
+    // An ADD asks always. Once it has an answer, DELs ask again.
+    node.change_host_file(json!({"etcd": {"endpoints": [etcd.endpoint()]}}));
+    etcd.kill();
+    node.del("c3").config(&config).run().silent();
+    etcd.restart();
+    assert_served(&node.add("c4").config(&config).run());
+    node.del("c4").config(&config).run().silent();
+    assert_eq!(spooled_dels(&node), 0, "the ADD has carried out what was spooled");
+    cluster.assert_nothing_held();
+    cluster.assert_whole();
 }

@@ -68,6 +68,9 @@ pub(crate) const COOLING_SHARED: Duration = Duration::from_secs(15);
 pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
 /// The time after a meeting of others in a queue in which the runs of a node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
+/// The time after a DEL that etcd did not answer in which other DELs of its node are spooled at once: there are two for
+/// each network of a pod whose ADD has failed.
+pub const UNANSWERED_MEMORY: Duration = Duration::from_secs(2);
 
 /// The number of former names that a machine remembers. A DEL reads under each of them.
 pub const FORMER_NAMES: usize = 4;

@@ -57,6 +57,18 @@ pub struct Hints {
     /// When a run last met others in a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded: Option<RunStart>,
+    /// The last DEL that etcd did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered: Option<Unanswered>,
+}
+
+/// A DEL that has given up because etcd did not answer it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unanswered {
+    /// The digest of its owner's key.
+    pub owner: String,
+    /// When it gave up.
+    pub at: RunStart,
 }
 
 impl Hints {
@@ -103,14 +115,25 @@ impl Hints {
     /// True if a run that begins at `start` must expect others in its queue.
     #[must_use]
     pub fn is_crowded(&self, start: &RunStart) -> bool {
-        // Another run may have met them since this one began.
-        let is_later = |at: &RunStart| at.boot == start.boot && at.ns > start.ns;
-        self.crowded.as_ref().is_some_and(|at| is_later(at) || is_within(at, start, limits::CROWD_MEMORY))
+        is_recent(self.crowded.as_ref(), start, limits::CROWD_MEMORY)
+    }
+
+    /// True if a DEL that begins at `start` must expect that etcd does not answer it either. `owner` is the digest of
+    /// its owner's key: the DEL that was not answered asks when it is repeated.
+    #[must_use]
+    pub fn is_unanswered(&self, owner: &str, start: &RunStart) -> bool {
+        let other = self.unanswered.as_ref().filter(|unanswered| unanswered.owner != owner);
+        is_recent(other.map(|unanswered| &unanswered.at), start, limits::UNANSWERED_MEMORY)
     }
 }
 
 /// A run leaves leases for so many cooldowns.
 const COOLING_HINTS: usize = 8;
+
+/// True if `at` is less than `most` before a run that begins at `start`, or since it has begun.
+fn is_recent(at: Option<&RunStart>, start: &RunStart, most: Duration) -> bool {
+    at.is_some_and(|at| is_within(at, start, most) || is_within(start, at, limits::ADD_DEADLINE))
+}
 
 /// True if `now` is after `then`, by less than `most`.
 fn is_within(then: &RunStart, now: &RunStart, most: Duration) -> bool {

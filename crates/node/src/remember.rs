@@ -67,6 +67,7 @@ impl Leaving<'_> {
         }
         self.mark.raise(seen, |hints| {
             (hints.lease, hints.tickets) = (lease, tickets);
+            hints.unanswered = None;
             hints.crowded = crowded.or(hints.crowded.take());
         });
     }
