@@ -161,6 +161,41 @@ fn a_takeover_whose_hints_hold_is_one_request_and_one_proposal() {
 }
 
 #[test]
+fn each_network_of_a_pod_costs_one_request_and_one_proposal() {
+    const NETWORKS: usize = 16;
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    let networks = (0..NETWORKS).map(|number| {
+        let config = network(json!({"range": "10.85.0.0/24", "network_name": format!("network-{number}")}));
+        (format!("net{number}"), config)
+    });
+    let networks: Vec<(String, Value)> = networks.collect();
+    let pod = |container: &str, uid: &str| {
+        let add = |(ifname, config): &(String, Value)| {
+            let add = node.add(container).ifname(ifname).pod("ns", uid, uid).config(config);
+            add.run().address()
+        };
+        networks.iter().map(add).collect::<Vec<String>>()
+    };
+    let dels = |container: &str, uid: &str| {
+        for (ifname, config) in networks.iter().rev() {
+            node.del(container).ifname(ifname).pod("ns", uid, uid).config(config).run().silent();
+        }
+    };
+    // The node learns of the networks, and gets leases for ADDs and for tombstones.
+    pod("first", "uid-1");
+    dels("first", "uid-1");
+    let each = [NETWORKS as u64; 2];
+    let mut addresses = Vec::new();
+    assert_eq!(cost(&etcd, || addresses = pod("second", "uid-2")), each, "ADDs");
+    assert_eq!(cost(&etcd, || assert_eq!(pod("third", "uid-2"), addresses)), each, "takeovers");
+    assert_eq!(cost(&etcd, || dels("third", "uid-2")), each, "DELs");
+    cluster.assert_nothing_held();
+    cluster.assert_clean();
+}
+
+#[test]
 fn an_add_from_a_pool_costs_what_one_from_a_range_does() {
     let etcd = Etcd::start();
     let cluster = Cluster::on(&etcd);
