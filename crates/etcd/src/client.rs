@@ -303,18 +303,13 @@ impl Etcd {
         // An endpoint that has answered nothing yet may be silent, and another one quick.
         let is_known = is_last || self.known.borrow()[index].has_answered;
         let least = if is_known { least } else { least.min(limits::REQUEST_ATTEMPT) };
-        let began = Instant::now();
-        let limit = self.pace.attempt(least, until.saturating_duration_since(began));
+        let limit = self.pace.attempt(least, until.saturating_duration_since(Instant::now()));
         let sent = self.send(client, (limit, until), index, request).await;
         let (attempt, reading) =
             match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
                 Ok(answer) => return Ok(answer),
                 Err(unanswered) => unanswered,
             };
-        // Requests that travel together wait for the same member.
-        if began.elapsed() >= limit && self.turns.get() == turn {
-            self.pace.not_answered();
-        }
         self.learn(index, &attempt, reading, until).await;
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
@@ -378,7 +373,6 @@ impl Etcd {
         let limit = until.min(Instant::now() + most);
         match timeout_at(limit, request(client)).await {
             Ok(Ok(answer)) => {
-                self.pace.answered();
                 self.has_answered(index);
                 Ok(answer)
             }

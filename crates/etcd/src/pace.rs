@@ -1,8 +1,8 @@
 //! How slow an etcd has shown itself to be, and so how long a client waits for it.
 //!
 //! A member that is overloaded is slow in everything. If a request is given up too soon and sent anew, the member has
-//! done its work for nothing, and has more to do. So an attempt has time by what the connection took, and twice as much
-//! after each that was given up, as TCP does it with what it sends again (RFC 6298).
+//! done its work for nothing, and has more to do. So an attempt has time by what its connection took. It has no more
+//! after one without an answer: a request that is lost with a leader must be sent again soon.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -16,8 +16,6 @@ pub(crate) struct Pace {
     is_busy: Cell<bool>,
     /// The time that the last connection took to open.
     connected_in: Cell<Duration>,
-    /// The attempts without an answer since the last that had one.
-    unanswered: Cell<u32>,
 }
 
 impl Pace {
@@ -32,20 +30,11 @@ impl Pace {
         self.connected_in.set(took);
     }
 
-    pub(crate) fn answered(&self) {
-        self.unanswered.set(0);
-    }
-
-    pub(crate) fn not_answered(&self) {
-        self.unanswered.set(self.unanswered.get().saturating_add(1));
-    }
-
     /// The time that an attempt has which needs `least` where etcd is quick. Half of the time that is `left` stays for
     /// another member: what a commit came to may have to be found out there.
     pub(crate) fn attempt(&self, least: Duration, left: Duration) -> Duration {
         let by_connection = self.connected_in.get().saturating_mul(limits::REQUEST_IN_CONNECTS);
-        let wanted = least.max(by_connection).saturating_mul(2_u32.saturating_pow(self.unanswered.get()));
-        wanted.min(left / 2).max(least)
+        by_connection.min(left / 2).max(least)
     }
 
     /// True if an endpoint has accepted a connection, and its handshake takes long.
@@ -77,20 +66,6 @@ mod tests {
         assert_eq!(pace.attempt(LEAST, LEFT), LEAST);
         pace.connected(ms(2000));
         assert_eq!(pace.attempt(LEAST, LEFT), ms(8000));
-    }
-
-    #[test]
-    fn an_attempt_has_twice_the_time_of_one_that_was_given_up() {
-        let pace = Pace::default();
-        let times = [(); 3].map(|()| {
-            pace.not_answered();
-            pace.attempt(LEAST, LEFT)
-        });
-        assert_eq!(times, [ms(3000), ms(6000), ms(12_000)]);
-        pace.answered();
-        assert_eq!(pace.attempt(LEAST, LEFT), LEAST);
-        (0..100).for_each(|_| pace.not_answered());
-        assert_eq!(pace.attempt(LEAST, LEFT), LEFT / 2);
     }
 
     #[test]
