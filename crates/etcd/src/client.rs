@@ -7,9 +7,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::error::Error;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use etcd_client as ec;
@@ -19,7 +18,7 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 
 use super::cause::{self, Cause, Identified, Reading};
-use super::connect::{Attempts, NotOpened, Opening};
+use super::connect::{Attempts, NotOpened, Opening, next_of};
 use super::pace::Pace;
 use super::probe::probe;
 pub use super::tls::Tls;
@@ -466,7 +465,7 @@ impl Etcd {
         let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
         let limit = limit.min(until.saturating_duration_since(Instant::now()));
         let ended = timeout(limit, attempts.next()).await;
-        self.pace.connecting(attempts.is_any_accepted());
+        self.pace.note_busy(attempts.is_any_accepted());
         match ended {
             Ok((first, Ok((client, took)))) => {
                 *attempts = Attempts::none(count);
@@ -779,16 +778,12 @@ impl Kv for Etcd {
         let mut found = Vec::new();
         let asked = (0..self.access.endpoints.len()).map(|index| Box::pin(self.cluster_of(index)));
         let mut asked: Vec<_> = asked.map(Some).collect();
-        let all = poll_fn(|context| {
-            for (index, waiting) in asked.iter_mut().enumerate() {
-                let Some(asking) = waiting else { continue };
-                if let Poll::Ready(cluster) = asking.as_mut().poll(context) {
-                    *waiting = None;
-                    found.extend(cluster.map(|id| (self.access.endpoints[index].clone(), id)));
-                }
+        let all = async {
+            for _ in &self.access.endpoints {
+                let (index, cluster) = next_of(&mut asked).await;
+                found.extend(cluster.map(|id| (self.access.endpoints[index].clone(), id)));
             }
-            if asked.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
-        });
+        };
         // An endpoint that does not answer in time says nothing.
         let _ = timeout_at(until, all).await;
         found

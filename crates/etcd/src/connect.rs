@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use etcd_client as ec;
@@ -64,6 +64,32 @@ impl Opening {
     }
 }
 
+impl Future for Attempt {
+    type Output = Result<(ec::Client, Duration), NotOpened>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let began = self.began;
+        let opened = self.opening.as_mut().poll(context);
+        opened.map(|opened| opened.map(|client| (client, began.elapsed())))
+    }
+}
+
+/// The output of the next that ends, with its index. It is taken out. Those that are left get on only during another
+/// call; without any, it waits forever.
+pub(crate) async fn next_of<F: Future + Unpin>(running: &mut [Option<F>]) -> (usize, F::Output) {
+    poll_fn(|context| {
+        for (index, place) in running.iter_mut().enumerate() {
+            let Some(future) = place else { continue };
+            if let Poll::Ready(output) = Pin::new(future).poll(context) {
+                *place = None;
+                return Poll::Ready((index, output));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
 impl Attempts {
     /// None yet, for so many endpoints.
     pub(crate) fn none(endpoints: usize) -> Self {
@@ -86,21 +112,9 @@ impl Attempts {
         self.0[index] = Some(Attempt { began: Instant::now(), is_accepted, opening });
     }
 
-    /// The next that ends, with the index of its endpoint, and the time that a connection took. Those that are left
-    /// stay under way, and get on only during another call.
+    /// The next that ends, with the index of its endpoint, and the time that a connection took.
     pub(crate) async fn next(&mut self) -> (usize, Result<(ec::Client, Duration), NotOpened>) {
-        poll_fn(|context| {
-            for (index, attempt) in self.0.iter_mut().enumerate() {
-                let Some(running) = attempt else { continue };
-                if let Poll::Ready(opened) = running.opening.as_mut().poll(context) {
-                    let took = running.began.elapsed();
-                    *attempt = None;
-                    return Poll::Ready((index, opened.map(|client| (client, took))));
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        next_of(&mut self.0).await
     }
 
     /// When that to the endpoint of this index began, if the endpoint has accepted the connection.

@@ -21,7 +21,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// An attempt to connect has ended, or was waited for in vain. `is_busy` says whether any endpoint has accepted a
     /// connection whose handshake is not over.
-    pub(crate) fn connecting(&self, is_busy: bool) {
+    pub(crate) fn note_busy(&self, is_busy: bool) {
         self.is_busy.set(is_busy);
     }
 
@@ -80,7 +80,7 @@ mod tests {
     fn a_busy_endpoint_is_tried_for_longer_until_a_connection_stands() {
         let (pace, patience) = (Pace::default(), Patience { unreachable: ms(1), busy: ms(2) });
         assert_eq!(pace.connecting_for(patience), ms(1));
-        pace.connecting(true);
+        pace.note_busy(true);
         assert_eq!(pace.connecting_for(patience), ms(2));
         pace.connected(ms(1));
         assert_eq!(pace.connecting_for(patience), ms(1));
