@@ -42,13 +42,11 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         let failure = Failure::Unknown(several.msg);
         return spool(run, owner, pod_uid, (&failure, failure.remedy()));
     }
-    if mark.as_ref().is_some_and(|mark| mark.hints.is_unanswered(&digest_of(run, owner), &run.start)) {
-        return spool(
-            run,
-            owner,
-            pod_uid,
-            (&"etcd has not answered another DEL a moment ago", OutOfTime::REASONS),
-        );
+    let unanswered = mark.as_ref().and_then(|mark| mark.hints.unanswered_before(&run.start));
+    // One that is repeated asks.
+    if unanswered.is_some_and(|other| other.owner != digest_of(run, owner)) {
+        let why = "etcd has not answered another DEL a moment ago";
+        return spool(run, owner, pod_uid, (&why, OutOfTime::REASONS));
     }
     let free = Free {
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
@@ -164,7 +162,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
     });
 }
 
-/// Tells the next DELs of the node that etcd does not answer. A node without a mark has nowhere to.
+/// Tells the other DELs of the node that etcd does not answer. A node without a mark has nowhere to.
 fn note_unanswered<K: Kv>(run: &Run<'_, K>, owner: &Owner, mark: Option<Mark>) {
     if let Some(Mark { seen, .. }) = mark {
         let unanswered = Unanswered { owner: digest_of(run, owner), at: (run.clock)() };

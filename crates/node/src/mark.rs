@@ -118,12 +118,11 @@ impl Hints {
         is_recent(self.crowded.as_ref(), start, limits::CROWD_MEMORY)
     }
 
-    /// True if a DEL that begins at `start` must expect that etcd does not answer it either. `owner` is the digest of
-    /// its owner's key: the DEL that was not answered asks when it is repeated.
+    /// The DEL that etcd did not answer a moment before `start`: it will not answer another one either.
     #[must_use]
-    pub fn is_unanswered(&self, owner: &str, start: &RunStart) -> bool {
-        let other = self.unanswered.as_ref().filter(|unanswered| unanswered.owner != owner);
-        is_recent(other.map(|unanswered| &unanswered.at), start, limits::UNANSWERED_MEMORY)
+    pub fn unanswered_before(&self, start: &RunStart) -> Option<&Unanswered> {
+        let is_recent = |del: &&Unanswered| is_recent(Some(&del.at), start, limits::UNANSWERED_MEMORY);
+        self.unanswered.as_ref().filter(is_recent)
     }
 }
 
