@@ -677,7 +677,7 @@ impl Scene {
             (Subject::Del, _) => {
                 self.silent_or_error(outcome);
                 self.del(&self.world.node, "s").run().silent();
-                assert_eq!(self.world.node.spooled().iter().filter(|file| is_spooled(file)).count(), 0);
+                assert_eq!(self.world.node.spooled_dels().len(), 0);
             }
             (Subject::Gc, _) => {
                 self.silent_or_error(outcome);
@@ -713,7 +713,7 @@ impl Scene {
     /// Later runs on a node carry out the DELs that were spooled there.
     fn drain(&self, node: &Node) {
         wait_for("the spool to be empty", STEP_MAX, || {
-            let left = node.spooled().into_iter().filter(|file| is_spooled(file)).count();
+            let left = node.spooled_dels().len();
             if left == 0 {
                 return Ok(());
             }
@@ -791,10 +791,6 @@ impl Scene {
 fn passed(list: &Path) -> Vec<String> {
     let text = fs::read_to_string(list).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
-}
-
-fn is_spooled(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension == "del")
 }
 
 /// A change of pools: the texts before it, its arguments, and its stdin.

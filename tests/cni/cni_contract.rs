@@ -1,6 +1,5 @@
 //! The protocol: the duties of every CNI plugin to its runtime, whatever it allocates.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::golden::{VERSIONS, assert_refused, every, held};
@@ -696,8 +695,7 @@ fn without_etcd_only_a_del_succeeds() {
             assert_eq!(node.spooled().len(), 1, "{:?}", node.spooled());
         } else {
             assert!(outcome.error(11)["details"].is_string(), "{outcome}");
-            let is_del = |file: &PathBuf| file.extension().is_some_and(|end| end == "del");
-            assert!(!node.spooled().iter().any(is_del), "{:?}", node.spooled());
+            assert!(node.spooled_dels().is_empty(), "{:?}", node.spooled());
         }
         cluster.assert_clean();
     });

@@ -523,7 +523,7 @@ fn spool_dir() {
     let alive = json!({"endpoints": [Etcd::shared().endpoint()]});
     node.change_host_file(json!({"spool_dir": folder, "etcd": {"endpoints": [dead_endpoint()]}}));
     node.del("a").config(&range()).run().silent();
-    assert!(!node.spooled().iter().any(|file| file.ends_with(".del")), "not in the old folder");
+    assert!(node.spooled_dels().is_empty(), "not in the old folder");
     let entries = files(&folder);
     let spooled: Vec<_> =
         entries.iter().filter(|file| file.extension().is_some_and(|e| e == "del")).collect();

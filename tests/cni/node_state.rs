@@ -85,7 +85,7 @@ fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     node.check("c").config(&range()).run().silent();
     let held: Vec<String> = holders(&node).into_iter().filter(|id| id != "newer").collect();
     assert_eq!(held, ["c"]);
-    assert_eq!(node.spooled().iter().filter(|file| file.extension().is_some_and(|e| e == "del")).count(), 2);
+    assert_eq!(node.spooled_dels().len(), 2);
     cluster.leave_unclean();
 }
 

@@ -35,12 +35,6 @@ fn pair(address: &str, container: &str) -> (String, String) {
     (address.to_owned(), container.to_owned())
 }
 
-/// The spooled DELs of a node.
-fn spooled(node: &Node) -> Vec<PathBuf> {
-    let is_del = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "del");
-    node.spooled().into_iter().filter(is_del).collect()
-}
-
 #[test]
 fn dual_stack_is_all_or_nothing() {
     let cluster = Cluster::new();
@@ -231,7 +225,7 @@ fn spool_del(node: &Node, container: &str) -> PathBuf {
     let del = node.del(container).config(&config()).run();
     del.silent();
     assert!(del.elapsed < DEL_MAX, "{del}");
-    let files = spooled(node);
+    let files = node.spooled_dels();
     assert_eq!(files.len(), 1, "{files:?}");
     let mode = fs::metadata(&files[0]).expect("a spooled DEL is a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -254,19 +248,19 @@ fn a_spooled_del_is_carried_out_before_a_later_add_and_frees_nothing_younger() {
     let address = node.add("c").config(&config()).run().address();
     assert_ne!(address, before);
     assert_eq!(held(&node), [pair(&address, "c")]);
-    assert!(spooled(&node).is_empty(), "{:?}", spooled(&node));
+    assert!(node.spooled_dels().is_empty(), "{:?}", node.spooled_dels());
     cluster.assert_clean();
 
     // As if the file had not been removed: the owner's own next run, and another's.
     fs::copy(&aside, &file).expect("it can be put back");
     assert_eq!(node.add("c").config(&config()).run().address(), address);
-    assert!(spooled(&node).is_empty(), "{:?}", spooled(&node));
+    assert!(node.spooled_dels().is_empty(), "{:?}", node.spooled_dels());
     fs::copy(&aside, &file).expect("it can be put back");
     node.add("other").config(&config()).run().address();
-    assert!(spooled(&node).is_empty(), "{:?}", spooled(&node));
+    assert!(node.spooled_dels().is_empty(), "{:?}", node.spooled_dels());
     fs::copy(&aside, &file).expect("it can be put back");
     node.del("other").config(&config()).run().silent();
-    assert!(spooled(&node).is_empty(), "{:?}", spooled(&node));
+    assert!(node.spooled_dels().is_empty(), "{:?}", node.spooled_dels());
     assert_eq!(held(&node), [pair(&address, "c")]);
     cluster.assert_clean();
     node.del("c").config(&config()).run().silent();
@@ -284,10 +278,10 @@ fn a_spooled_del_is_carried_out_by_another_run_of_its_node() {
     etcd.restart();
 
     elsewhere.add("d").config(&config()).run().address();
-    assert_eq!(spooled(&node).len(), 1);
+    assert_eq!(node.spooled_dels().len(), 1);
     assert!(held(&node).contains(&pair(&address, "c")), "{:?}", held(&node));
     let other = node.add("e").config(&config()).run().address();
-    assert!(spooled(&node).is_empty(), "{:?}", spooled(&node));
+    assert!(node.spooled_dels().is_empty(), "{:?}", node.spooled_dels());
     assert!(held(&node).contains(&pair(&other, "e")), "{:?}", held(&node));
     assert!(!held(&node).iter().any(|(_, container)| container == "c"), "{:?}", held(&node));
     cluster.assert_clean();
@@ -303,7 +297,7 @@ fn a_repeated_del_replaces_the_spooled_one() {
     spool_del(&node, "c");
     etcd.restart();
     node.del("c").config(&config()).run().silent();
-    assert!(spooled(&node).is_empty(), "{:?}", spooled(&node));
+    assert!(node.spooled_dels().is_empty(), "{:?}", node.spooled_dels());
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

@@ -47,13 +47,6 @@ fn tells_the_truth(container: &str, outcome: &Outcome, held: &BTreeMap<String, S
     }
 }
 
-/// The DELs that a node has left to its later runs.
-fn spooled(node: &Node) -> Vec<PathBuf> {
-    let mut files = node.spooled();
-    files.retain(|path| path.extension().is_some_and(|ext| ext == "del"));
-    files
-}
-
 /// On a busy machine, 3 s may be too short for a DEL. Then it is spooled, and a later run of its node does it.
 fn wait_until_freed(cluster: &Cluster, node: &Node, config: &Value) {
     wait_for("all to be freed", PATIENCE, || match held(cluster) {
@@ -66,7 +59,7 @@ fn wait_until_freed(cluster: &Cluster, node: &Node, config: &Value) {
 }
 
 fn assert_nothing_spooled(nodes: &[Node]) {
-    let spooled: Vec<PathBuf> = nodes.iter().flat_map(spooled).collect();
+    let spooled: Vec<PathBuf> = nodes.iter().flat_map(Node::spooled_dels).collect();
     assert!(spooled.is_empty(), "left to later runs: {spooled:?}");
 }
 
@@ -251,7 +244,7 @@ impl Ground {
     /// A DEL that a fault has cost most of its three seconds may leave it to the next run of its node.
     fn assert_freed_or_spooled(&self) {
         if self.record().is_some() {
-            assert!(!spooled(&self.node).is_empty(), "neither freed nor spooled");
+            assert!(!self.node.spooled_dels().is_empty(), "neither freed nor spooled");
             self.add("another").run().address();
             self.del("another").run().silent();
         }
@@ -742,7 +735,7 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     node.change_host_file(json!({"etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
     del("c");
     node.change_host_file(json!({"etcd": {"endpoints": [etcd.endpoint()]}}));
-    let left = spooled(&node);
+    let left = node.spooled_dels();
     assert_eq!(left.len(), 1, "{left:?}");
 
     set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Activate);
@@ -751,7 +744,7 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
         if held(&cluster).is_empty() { Ok(()) } else { Err("it is held".to_owned()) }
     });
     // Each of these DELs lacks a tombstone of its own, and is spooled, too.
-    let stays = || left.iter().all(|file| spooled(&node).contains(file));
+    let stays = || left.iter().all(|file| node.spooled_dels().contains(file));
     assert!(stays(), "a run that carried it out has forgotten it");
     del("c");
     assert!(stays(), "the runtime's next DEL has forgotten it");
@@ -760,7 +753,7 @@ fn a_spooled_del_stays_until_etcd_has_space_for_its_tombstone() {
     set_alarm(&cluster, AlarmType::Nospace, AlarmAction::Deactivate);
     wait_for("the tombstone", PATIENCE, || {
         del("another");
-        if spooled(&node).is_empty() { Ok(()) } else { Err("it is spooled".to_owned()) }
+        if node.spooled_dels().is_empty() { Ok(()) } else { Err("it is spooled".to_owned()) }
     });
     assert!(has_tombstone());
     cluster.assert_nothing_held();
@@ -789,14 +782,14 @@ fn an_alarm_under_which_etcd_takes_no_writes_is_told() {
             let refused = node.add("refused").config(&config).run();
             assert!(is_told(&refused.error(103)), "{refused}");
             assert!(refused.elapsed < ANSWERED_MAX, "answered too late: {refused}");
-            assert!(spooled(node).is_empty(), "nothing was reserved");
+            assert!(node.spooled_dels().is_empty(), "nothing was reserved");
         }
         node.del("c").config(&config).run().silent();
         set_alarm(&cluster, alarm, AlarmAction::Deactivate);
         wait_for("the DEL to be done", PATIENCE, || {
             node.del("another").config(&config).run().silent();
-            let is_done = held(&cluster).is_empty() && spooled(&node).is_empty();
-            if is_done { Ok(()) } else { Err(format!("{:?} and {:?}", held(&cluster), spooled(&node))) }
+            let is_done = held(&cluster).is_empty() && node.spooled_dels().is_empty();
+            if is_done { Ok(()) } else { Err(format!("{:?} and {:?}", held(&cluster), node.spooled_dels())) }
         });
     }
     status().silent();

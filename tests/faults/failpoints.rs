@@ -150,10 +150,7 @@ fn a_repeated_add_that_cannot_settle_its_commit_keeps_what_it_was_told() {
         let plan = format!("{step}.answered=error:unknown,revoke.before=error:unreachable");
         run.env("METES_FAIL", plan).run().error(11);
     };
-    let spooled = || {
-        let files = node.spooled().into_iter();
-        files.filter(|file| file.extension().is_some_and(|extension| extension == "del")).count()
-    };
+    let spooled = || node.spooled_dels().len();
     let told = node.add("c1").config(&config()).run().address();
     unsettled("c1", "commit");
     assert_eq!(spooled(), 0);

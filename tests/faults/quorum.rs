@@ -79,10 +79,6 @@ fn holders(node: &Node) -> Vec<String> {
     holders
 }
 
-fn spooled(node: &Node) -> usize {
-    node.spooled().iter().filter(|file| file.extension().is_some_and(|extension| extension == "del")).count()
-}
-
 /// Adds that many containers and deletes them again; how long the longest run took. None fails.
 #[track_caller]
 fn churn(node: &Node, config: &Value, name: &str, count: usize) -> Duration {
@@ -125,7 +121,7 @@ fn one_member_that_fails_fails_no_run() {
 fn assert_recovered(cluster: &Cluster, node: &Node, config: &Value) {
     let longest = churn(node, config, "recovered", 2 * WORKERS);
     assert!(longest < RECOVERY_MAX, "{longest:?}");
-    assert_eq!(spooled(node), 0, "{:?}", node.spooled());
+    assert_eq!(node.spooled_dels().len(), 0, "{:?}", node.spooled());
     assert!(node.list().is_empty(), "{:?}", node.list());
     cluster.assert_whole();
 }
@@ -330,7 +326,7 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
         }
         assert!(outcome.elapsed < deadline + WORK, "{outcome}");
     });
-    assert!(spooled(&node) >= 3, "{:?}", node.spooled());
+    assert!(node.spooled_dels().len() >= 3, "{:?}", node.spooled());
 
     trio.restart_all(&dead);
     node.status().config(&with_result).run().silent();
@@ -338,7 +334,7 @@ fn without_a_quorum_adds_say_so_and_dels_are_spooled() {
     // Each run that has answered carries out some of the spooled DELs.
     wait_for("the spool to be carried out", PATIENCE, || {
         node.del("none").config(&config).run().silent();
-        if spooled(&node) == 0 { Ok(()) } else { Err(format!("{:?}", node.spooled())) }
+        if node.spooled_dels().is_empty() { Ok(()) } else { Err(format!("{:?}", node.spooled())) }
     });
     assert_eq!(holders(&node), ["after", "c3", "c4", "c5"]);
     cluster.assert_whole();
@@ -396,10 +392,10 @@ fn out_of_space_dels_and_gc_work_and_no_add_is_half_done() {
     let third = outcomes.len() / 3;
     assert!(third > 2, "{}", outcomes.len());
     // An ADD that failed may have spooled one, too, if it could not find out whether it was applied.
-    let before = spooled(&node);
+    let before = node.spooled_dels().len();
     in_parallel(WORKERS, &outcomes[..third], |(id, _)| node.del(id).config(&config).run().silent());
     // Without space there is no tombstone, so each stays in the spool until there is.
-    assert_eq!(spooled(&node), before + third);
+    assert_eq!(node.spooled_dels().len(), before + third);
     let valid = outcomes[2 * third..].iter().map(|(id, _)| json!({"containerID": id, "ifname": "eth0"}));
     let mut collect = network_as("1.1.0", "net", config["ipam"].clone());
     collect["cni.dev/valid-attachments"] = valid.collect();
@@ -493,7 +489,7 @@ fn an_etcd_that_takes_too_few_operations_is_named_and_nothing_is_half_done() {
         }
         // Two addresses each.
         assert_eq!(node.list().len(), 2 * held.len(), "at {most}: {held:?}");
-        assert_eq!(spooled(&node), 0);
+        assert_eq!(node.spooled_dels().len(), 0);
         cluster.assert_clean();
     }
     assert!(refused >= 2, "{refused}");

@@ -18,11 +18,6 @@ fn move_to(node: &Node, endpoints: &[String]) {
     node.change_host_file(json!({"etcd": {"endpoints": endpoints, "prefix": node_prefix(node)}}));
 }
 
-/// The number of DELs that wait.
-fn spooled(node: &Node) -> usize {
-    node.spooled().iter().filter(|file| file.extension().is_some_and(|end| end == "del")).count()
-}
-
 fn node_prefix(node: &Node) -> Value {
     let text = std::fs::read_to_string(node.host_file()).expect("a host file");
     let host: Value = serde_json::from_str(&text).expect("JSON");
@@ -35,7 +30,7 @@ fn assert_refused_everywhere(node: &Node, held: &str) {
     node.gc().config(&config()).run().silent();
     assert_eq!(node.add("new").config(&config()).run().error_code(), Some(102), "ADD");
     node.del(held).config(&config()).run().silent();
-    assert_eq!(spooled(node), 1, "the DEL waits for a store that contradicts nothing");
+    assert_eq!(node.spooled_dels().len(), 1, "the DEL waits for a store that contradicts nothing");
     let check = node.cli(["check"]);
     assert!(!check.succeeded() && check.stdout.contains("suspect"), "{check}");
 }
@@ -54,7 +49,7 @@ fn a_snapshot_restored_at_another_address_is_not_the_store_that_the_node_knows()
     assert_refused_everywhere(&node, "b");
     move_to(&node, &[etcd.endpoint()]);
     assert!(node.add("d").config(&config()).run().succeeded(), "the store that it knows serves it");
-    assert_eq!(spooled(&node), 0, "and frees what waited");
+    assert_eq!(node.spooled_dels().len(), 0, "and frees what waited");
     cluster.assert_clean();
 }
 
@@ -97,7 +92,7 @@ fn a_member_that_was_begun_anew_alone_takes_no_del_and_gives_no_address() {
     for container in containers {
         node.del(container).config(&config()).run().silent();
     }
-    assert_eq!(spooled(&node), 0, "two members have served them all");
+    assert_eq!(node.spooled_dels().len(), 0, "two members have served them all");
     let fresh = cluster.node("n2");
     move_to(&fresh, &endpoints);
     let refused = fresh.add("x").config(&config()).run().error(102);
@@ -120,7 +115,7 @@ fn a_learner_is_passed_by() {
         node.status().config(&config()).run().silent();
         node.del(&container).config(&config()).run().silent();
     }
-    assert_eq!(spooled(&node), 0);
+    assert_eq!(node.spooled_dels().len(), 0);
     move_to(&node, &[learner.endpoint()]);
     let alone = node.add("x").config(&config()).run().error(11);
     let details = alone["details"].as_str().unwrap_or_default();

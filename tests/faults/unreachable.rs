@@ -180,8 +180,7 @@ fn a_nodes_own_certificate_that_does_not_do_is_the_signers_business() {
         let signer = "metes-signer gives this node another certificate";
         let failed = judge(row, &node.add("c").config(&range()).run(), 11, &[words], &[signer]);
         node.del("c").config(&range()).run().silent();
-        let is_del = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "del");
-        let spooled = node.spooled().into_iter().filter(is_del).count();
+        let spooled = node.spooled_dels().len();
         failed.or_else(|| (spooled != 1).then(|| format!("{row}: {spooled} DELs wait")))
     }));
     cluster.assert_nothing_held();

@@ -211,6 +211,11 @@ impl Node {
         walk(&self.spool()).into_iter().filter(|file| !file.ends_with("runs")).collect()
     }
 
+    /// The files of the DELs that wait there for a later run.
+    pub fn spooled_dels(&self) -> Vec<PathBuf> {
+        self.spooled().into_iter().filter(|file| file.extension().is_some_and(|end| end == "del")).collect()
+    }
+
     /// Replaces the host file, which need not be valid.
     pub fn write_host_file(&self, text: impl AsRef<[u8]>) {
         // Replaced at once, because a program of this node may be reading the present file.
