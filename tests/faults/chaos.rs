@@ -902,6 +902,40 @@ fn an_endpoint_that_stays_bad_is_left_for_a_good_one() {
     });
 }
 
+/// A busy member must not let the same client in again and again. A connection is slow to open here because its login
+/// is.
+#[test]
+fn a_connection_that_was_slow_to_open_is_kept_after_a_request_without_an_answer() {
+    const SLOW: Duration = Duration::from_millis(500);
+    const SECRET: &str = "secret";
+    let etcd = Etcd::start_with_cheap_passwords();
+    let cluster = Cluster::on(&etcd);
+    cluster.store().run(async |client| {
+        client.user_add("root", SECRET, None).await?;
+        client.user_grant_role("root", "root").await?;
+        client.auth_enable().await
+    });
+    let is_login = |call: &Call| call.path.ends_with("/Authenticate");
+    let proxy = GrpcProxy::before(&etcd.endpoint());
+    proxy.rule(GrpcRule::any().when(is_login).delay(SLOW)).rule(GrpcRule::of(Kind::Look).nth(1).stall());
+    let kv = store::Etcd::new(store::Access {
+        endpoints: vec![proxy.endpoint()],
+        tls: None,
+        user: Some(("root".to_owned(), SECRET.to_owned())),
+        prefix: String::new(),
+        patience: ANSWERED_MAX.into(),
+    });
+    let get = Txn::read(vec![Op::Get(b"/a/key".to_vec())]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let answer = runtime.block_on(async { kv.txn(&get, tokio::time::Instant::now() + ANSWERED_MAX).await });
+    answer.expect("the second request has an answer");
+    let struck = proxy.struck();
+    let (logins, looks): (Vec<_>, Vec<_>) = struck.iter().partition(|struck| is_login(&struck.call));
+    assert_eq!((logins.len(), looks.len()), (1, 1), "{struck:?}");
+    cluster.store().as_user("root", SECRET).run(async |client| client.auth_disable().await);
+    cluster.assert_clean();
+}
+
 /// One of two members refuses the certificate, as long as it runs; the other one answers, and then has no leader for a
 /// while.
 #[test]

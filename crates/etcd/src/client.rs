@@ -63,9 +63,13 @@ pub struct Etcd {
     connection: Mutex<Connection>,
 }
 
-/// The one that is used, and those that are being opened while there is none.
+/// The connection that is used, and those that may be.
 struct Connection {
     open: Option<ec::Client>,
+    /// By endpoint: one that was slow to open, and had no answer in time. A busy member must not serve another handshake
+    /// for that. One that was quick to open may be dead, and is opened anew.
+    left: Vec<Option<ec::Client>>,
+    /// Those that are being opened while there is none.
     attempts: Attempts,
 }
 
@@ -112,7 +116,8 @@ impl Etcd {
         let known = RefCell::new(vec![EndpointState::default(); access.endpoints.len()]);
         let [expected, home] = [None, None].map(Cell::new);
         let attempts = Attempts::none(access.endpoints.len());
-        let connection = Mutex::new(Connection { open: None, attempts });
+        let left = access.endpoints.iter().map(|_| None).collect();
+        let connection = Mutex::new(Connection { open: None, left, attempts });
         Self { access, turns, failed, known, expected, home, pace: Pace::default(), connection }
     }
 
@@ -302,7 +307,8 @@ impl Etcd {
         // An endpoint that has answered nothing yet may be silent, and another one quick.
         let is_known = is_last || self.known.borrow()[index].has_answered;
         let least = if is_known { least } else { least.min(limits::REQUEST_ATTEMPT) };
-        let limit = self.pace.attempt(least, until.saturating_duration_since(Instant::now()));
+        let began = Instant::now();
+        let limit = self.pace.attempt(least, until.saturating_duration_since(began));
         let sent = self.send(client, (limit, until), index, request).await;
         let (attempt, reading) =
             match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
@@ -313,7 +319,7 @@ impl Etcd {
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
         if !matches!(&attempt, NoAnswer::Final(failure) if !failure.is_open()) {
-            self.turn_away(turn).await;
+            self.turn_away(turn, began.elapsed() >= limit && self.pace.is_slow()).await;
         }
         Err((index, attempt))
     }
@@ -439,13 +445,14 @@ impl Etcd {
     /// it was; and its turn. A failure has the index of its endpoint.
     async fn client(&self, until: Instant) -> Result<(ec::Client, usize), (usize, Unanswered)> {
         let mut connection = self.connection.lock().await;
-        let Connection { open, attempts } = &mut *connection;
+        let Connection { open, left, attempts } = &mut *connection;
         let turn = self.turns.get();
+        let count = self.access.endpoints.len();
+        let index = self.index(turn);
+        *open = open.take().or_else(|| left[index].take());
         if let Some(client) = open {
             return Ok((client.clone(), turn));
         }
-        let count = self.access.endpoints.len();
-        let index = self.index(turn);
         // Before the lock is let go: a request that waits for it must not wait for the same endpoint once more.
         let pass_on = || {
             self.turns.set(turn.wrapping_add(1));
@@ -541,12 +548,13 @@ impl Etcd {
         self.access.tls.as_ref().is_some_and(|tls| tls.identity.is_some())
     }
 
-    /// Leaves the endpoint of `turn`, unless another request has done so: the next request goes to
-    /// the next endpoint.
-    async fn turn_away(&self, turn: usize) {
+    /// Leaves the endpoint of `turn`, unless another request has done so: the next request goes to the next endpoint.
+    /// The connection may be kept for its next turn.
+    async fn turn_away(&self, turn: usize, keep: bool) {
         let mut connection = self.connection.lock().await;
         if self.turns.get() == turn {
-            connection.open = None;
+            let left = connection.open.take().filter(|_| keep);
+            connection.left[self.index(turn)] = left;
             self.turns.set(turn.wrapping_add(1));
         }
     }

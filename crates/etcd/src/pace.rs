@@ -33,8 +33,16 @@ impl Pace {
     /// The time that an attempt has which needs `least` where etcd is quick. Half of the time that is `left` stays for
     /// another member: what a commit came to may have to be found out there.
     pub(crate) fn attempt(&self, least: Duration, left: Duration) -> Duration {
-        let by_connection = self.connected_in.get().saturating_mul(limits::REQUEST_IN_CONNECTS);
-        by_connection.min(left / 2).max(least)
+        self.by_connection().min(left / 2).max(least)
+    }
+
+    /// True if the last connection was so slow to open that an attempt of any request has more time for it.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.by_connection() > limits::REQUEST_ATTEMPT
+    }
+
+    fn by_connection(&self) -> Duration {
+        self.connected_in.get().saturating_mul(limits::REQUEST_IN_CONNECTS)
     }
 
     /// True if an endpoint has accepted a connection, and its handshake takes long.
