@@ -1,7 +1,10 @@
-//! The links between records, as digests: enough to see if they agree, and to find again the records that do not. Pure.
+//! The links between records, as sums of digests: enough to see if records agree, and which do not. Pure.
 //!
-//! A record that does not agree goes unnoticed only if a digest of 64 bits is by chance that of another record. If one
-//! record of a million is wrong, the chance is 1 in 10^13. A digest names nobody: suspects are read again.
+//! Each link is asserted from both of its ends: a reservation names its owner, and the owner's record lists the
+//! address. Its digest is added for the one end and subtracted for the other, in the bucket of the name at that end, so
+//! the sums of records that agree are 0 (an additive multiset hash, Clarke et al., ASIACRYPT 2003). All names of a
+//! bucket that is not 0 are suspects, and are read again. Records that do not agree have a sum of 0 by chance: 1 in
+//! 2^64.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,43 +12,33 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use metes_core::keys::{NetworkAddress, PodInterface};
 use metes_core::pool::{Addr, NetworkName, Owner, OwnerRecord, PodUid, Seat};
 
-/// A digest that stands for a name, and takes a tenth of its space.
+/// A digest that stands for a name or a link.
 type Digest = u64;
-/// A link: an owner has an address of a network, or an interface of a pod in one.
-type Said = (Digest, Digest);
 
 /// The links that all records of a tree assert.
 #[derive(Default)]
 pub(super) struct Links {
-    /// The address and the owner of each reservation.
-    reserved: Vec<Said>,
-    /// The addresses that owner records list, each with its owner.
-    listed: Vec<Said>,
-    /// The interface and the owner of each pod index entry.
-    indexed: Vec<Said>,
-    /// The interface of each entry that does not decode.
-    illegible: BTreeSet<Digest>,
-    /// The interfaces of pods that have addresses by owner records, each with its owner.
-    attached: Vec<Said>,
-    /// The seat and the user of each seat.
-    seated: Vec<Said>,
-    /// The seats that owner records name, each with its owner.
-    sitting: Vec<Said>,
+    /// By address: reservations against the lists in owner records.
+    addresses: Sums,
+    /// By interface of a pod: the pod index against owner records.
+    interfaces: Sums,
+    /// By seat: seats against the owner records that name them.
+    seats: Sums,
+    /// By owner: all of these.
+    owners: Sums,
     /// The hold of each seat, with the seat.
-    seats: Vec<Said>,
+    seats_of_holds: Vec<(Digest, Digest)>,
     /// The holds for pods that have records.
     holds: BTreeSet<Digest>,
 }
 
-/// Names about which records do not agree. Some may be in order, and so may names that have the same digest by chance.
+/// Names about which records do not agree, each with all others of its bucket.
 #[derive(Default)]
 pub(super) struct Suspects {
-    addresses: BTreeSet<Digest>,
-    interfaces: BTreeSet<Digest>,
-    owners: BTreeSet<Digest>,
-    seats: BTreeSet<Digest>,
-    /// True if a pod index entry names an owner that has not its interface.
-    has_misnamed: bool,
+    addresses: Buckets,
+    interfaces: Buckets,
+    seats: Buckets,
+    owners: Buckets,
 }
 
 /// The content of an owner record.
@@ -84,106 +77,145 @@ impl Holdings {
 impl Links {
     /// A reservation of this address names this owner.
     pub(super) fn reserve(&mut self, address: (&NetworkName, Addr), owner: &Owner) {
-        self.reserved.push((digest(address), digest(owner)));
+        let (address, owner) = (digest(address), digest(owner));
+        assert_link(&End::Near, (&mut self.addresses, address), (&mut self.owners, owner));
     }
 
     /// The record of this owner says that it holds this.
     pub(super) fn hold(&mut self, owner: &Owner, holdings: &Holdings) {
         let by = digest(owner);
-        self.listed.extend(holdings.reserved().iter().map(|address| (digest(address), by)));
-        self.sitting.extend(holdings.seat.iter().map(|seat| (digest(seat), by)));
+        let mut far = |sums: &mut Sums, name| assert_link(&End::Far, (sums, name), (&mut self.owners, by));
+        holdings.reserved().iter().for_each(|address| far(&mut self.addresses, digest(address)));
+        holdings.interfaces(owner).iter().for_each(|one| far(&mut self.interfaces, digest(one)));
+        holdings.seat.iter().for_each(|seat| far(&mut self.seats, digest(seat)));
         if owner.is_for_subject() {
             self.holds.insert(by);
         }
-        self.attached.extend(holdings.interfaces(owner).iter().map(|interface| (digest(interface), by)));
     }
 
-    /// The pod index of this interface names this owner; none if it does not decode.
-    pub(super) fn index(&mut self, interface: &PodInterface, owner: Option<&Owner>) {
-        match owner {
-            Some(owner) => self.indexed.push((digest(interface), digest(owner))),
-            None => _ = self.illegible.insert(digest(interface)),
-        }
+    /// The pod index of this interface names this owner.
+    pub(super) fn index(&mut self, interface: &PodInterface, owner: &Owner) {
+        let (interface, owner) = (digest(interface), digest(owner));
+        assert_link(&End::Near, (&mut self.interfaces, interface), (&mut self.owners, owner));
     }
 
     /// This seat names this user; none if it does not decode.
     pub(super) fn sit(&mut self, seat: &Seat, user: Option<&Owner>) {
-        self.seats.push((digest(&seat.hold), digest(seat)));
-        self.seated.extend(user.map(|user| (digest(seat), digest(user))));
+        let name = digest(seat);
+        self.seats_of_holds.push((digest(&seat.hold), name));
+        if let Some(user) = user {
+            assert_link(&End::Near, (&mut self.seats, name), (&mut self.owners, digest(user)));
+        }
     }
 
-    /// The names for which one of these does not hold. Each reservation has one record that lists it, and each address
-    /// of a record its reservation. The owner that an index names has the interface, and each interface has an index.
-    /// It may have older owners. The user that a seat names has the seat, and the other way round, and a seat has its
-    /// hold.
-    pub(super) fn suspects(mut self) -> Suspects {
-        let of_addresses = [&mut self.reserved, &mut self.listed, &mut self.indexed, &mut self.attached];
-        for pairs in of_addresses.into_iter().chain([&mut self.seated, &mut self.sitting]) {
-            pairs.sort_unstable();
+    /// The names of links that only one end asserts, and the seats without a hold. A pod's older owner is among them,
+    /// and so is one whose index or seat does not decode: the second look finds nothing about these.
+    pub(super) fn suspects(self) -> Suspects {
+        let mut seats = self.seats.unequal();
+        let without_hold = self.seats_of_holds.iter().filter(|(hold, _)| !self.holds.contains(hold));
+        seats.0.extend(without_hold.map(|(_, seat)| bucket(*seat)));
+        Suspects {
+            addresses: self.addresses.unequal(),
+            interfaces: self.interfaces.unequal(),
+            seats,
+            owners: self.owners.unequal(),
         }
-        let mut suspects = Suspects::default();
-        for (address, owner) in unequal(&self.reserved, &self.listed) {
-            suspects.addresses.insert(address);
-            suspects.owners.insert(owner);
-        }
-        for (seat, user) in unequal(&self.seated, &self.sitting) {
-            suspects.seats.insert(seat);
-            suspects.owners.insert(user);
-        }
-        let without_hold = self.seats.iter().filter(|(hold, _)| !self.holds.contains(hold));
-        suspects.seats.extend(without_hold.map(|(_, seat)| seat));
-        let is_attached = |pair: &&Said| self.attached.binary_search(pair).is_ok();
-        let is_indexed = |(one, _): &&Said| {
-            self.indexed.binary_search_by_key(one, |(interface, _)| *interface).is_ok()
-                || self.illegible.contains(one)
-        };
-        let mut misnamed = self.indexed.iter().filter(|pair| !is_attached(pair)).peekable();
-        suspects.has_misnamed = misnamed.peek().is_some();
-        let unindexed = self.attached.iter().filter(|pair| !is_indexed(pair));
-        for (interface, owner) in misnamed.chain(unindexed) {
-            suspects.interfaces.insert(*interface);
-            suspects.owners.insert(*owner);
-        }
-        suspects
     }
 }
 
 impl Suspects {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { addresses, interfaces, owners, seats, has_misnamed: _ } = self;
-        [addresses, interfaces, owners, seats].into_iter().all(BTreeSet::is_empty)
+        let Self { addresses, interfaces, seats, owners } = self;
+        [addresses, interfaces, seats, owners].into_iter().all(|buckets| buckets.0.is_empty())
     }
 
     /// True if seats must be read to say what is wrong.
     pub(super) fn need_seats(&self) -> bool {
-        !self.seats.is_empty()
+        !self.seats.0.is_empty()
     }
 
     pub(super) fn has_seat(&self, seat: &Seat) -> bool {
-        self.seats.contains(&digest(seat))
+        self.seats.has(seat)
     }
 
     /// True if reservations must be read to say what is wrong.
     pub(super) fn need_reservations(&self) -> bool {
-        !self.addresses.is_empty()
+        !self.addresses.0.is_empty()
     }
 
-    /// True if entries of the pod index must be read. The absence of one is certain without them.
+    /// True if entries of the pod index must be read to say what is wrong.
     pub(super) fn need_indexes(&self) -> bool {
-        self.has_misnamed
+        !self.interfaces.0.is_empty()
     }
 
     pub(super) fn has_address(&self, address: (&NetworkName, Addr)) -> bool {
-        self.addresses.contains(&digest(address))
+        self.addresses.has(address)
     }
 
     pub(super) fn has_interface(&self, interface: &PodInterface) -> bool {
-        self.interfaces.contains(&digest(interface))
+        self.interfaces.has(interface)
     }
 
     pub(super) fn has_owner(&self, owner: &Owner) -> bool {
-        self.owners.contains(&digest(owner))
+        self.owners.has(owner)
     }
+}
+
+/// The end of a link that asserts it.
+enum End {
+    /// A reservation, an index or a seat.
+    Near,
+    /// The record of an owner.
+    Far,
+}
+
+/// Adds the link between a name and an owner, as one of its ends asserts it, to the sums of both.
+fn assert_link(end: &End, (of_names, name): (&mut Sums, Digest), (of_owners, owner): (&mut Sums, Digest)) {
+    let link = digest((name, owner));
+    let link = match end {
+        End::Near => link,
+        End::Far => link.wrapping_neg(),
+    };
+    of_names.add(name, link);
+    of_owners.add(owner, link);
+}
+
+/// For each bucket of names, the sum of the links that are asserted of them.
+struct Sums(Vec<Digest>);
+
+impl Default for Sums {
+    fn default() -> Self {
+        Self(vec![0; 1 << Bucket::BITS])
+    }
+}
+
+impl Sums {
+    fn add(&mut self, name: Digest, link: Digest) {
+        let sum = &mut self.0[usize::from(bucket(name))];
+        *sum = sum.wrapping_add(link);
+    }
+
+    fn unequal(&self) -> Buckets {
+        let unequal = |bucket: &Bucket| self.0[usize::from(*bucket)] != 0;
+        Buckets((Bucket::MIN..=Bucket::MAX).filter(unequal).collect())
+    }
+}
+
+/// Some buckets of names.
+#[derive(Default)]
+struct Buckets(BTreeSet<Bucket>);
+
+impl Buckets {
+    fn has(&self, name: impl Hash) -> bool {
+        self.0.contains(&bucket(digest(name)))
+    }
+}
+
+/// Of a million names, 15 share one.
+type Bucket = u16;
+
+fn bucket(name: Digest) -> Bucket {
+    (name >> (Digest::BITS - Bucket::BITS)) as Bucket
 }
 
 /// The same for equal values, borrowed or not, in one run of a program.
@@ -193,28 +225,22 @@ fn digest(of: impl Hash) -> Digest {
     hasher.finish()
 }
 
-/// The links that the one has more often than the other. Both are sorted.
-fn unequal(one: &[Said], other: &[Said]) -> Vec<Said> {
-    let (mut one, mut other) = (one.iter().copied().peekable(), other.iter().copied().peekable());
-    let mut unequal = Vec::new();
-    while let Some(next) = one.peek().into_iter().chain(other.peek()).min().copied() {
-        if one.next_if_eq(&next).is_some() != other.next_if_eq(&next).is_some() {
-            unequal.push(next);
-        }
-    }
-    unequal
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn pairs_that_the_other_has_as_often_are_equal() {
-        let (a, b, c) = ((1, 1), (1, 2), (2, 1));
-        assert_eq!(unequal(&[a, b, c], &[a, b, c]), []);
-        assert_eq!(unequal(&[a, c], &[a, b, b]), [b, b, c]);
-        assert_eq!(unequal(&[a], &[a, a]), [a]);
-        assert_eq!(unequal(&[], &[c]), [c]);
+    fn a_link_that_only_one_end_asserts_makes_suspects_of_both() {
+        let (mut names, mut owners) = (Sums::default(), Sums::default());
+        let (name, owner, other) = (digest("name"), digest("owner"), digest("other"));
+        let mut link = |end, by| assert_link(end, (&mut names, name), (&mut owners, by));
+        link(&End::Near, owner);
+        link(&End::Far, other);
+        link(&End::Far, owner);
+        let suspects = [&names, &owners].map(Sums::unequal);
+        assert_eq!(suspects.each_ref().map(|buckets| buckets.0.len()), [1, 1]);
+        assert!(suspects[0].has("name") && suspects[1].has("other") && !suspects[1].has("owner"));
+        assert_link(&End::Near, (&mut names, name), (&mut owners, other));
+        assert!([&names, &owners].iter().all(|sums| sums.unequal().0.is_empty()));
     }
 }

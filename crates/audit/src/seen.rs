@@ -330,8 +330,8 @@ impl Audit {
         }
         let owner =
             self.decode::<PodIndex>(Kind::UndecodablePodIndex, entry).map(|index| interface.owner(index));
-        if let Look::First(links) = &mut self.look {
-            links.index(&interface, owner.as_ref());
+        if let (Look::First(links), Some(owner)) = (&mut self.look, owner) {
+            links.index(&interface, &owner);
         }
     }
 

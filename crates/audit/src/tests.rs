@@ -226,7 +226,7 @@ fn an_owner_whose_younger_sandbox_is_gone_may_lack_its_index() {
     );
 }
 
-/// A large tree is not read twice for a harmless finding, and the second look has time of its own.
+/// It reads no reservations for a fault of the index, and has time of its own.
 #[tokio::test(start_paused = true)]
 async fn a_second_look_reads_what_it_needs_in_its_own_time() {
     let [index, ip] = [fixture::index_key(), keys().ip(&net(), addr("10.0.0.1"))];
@@ -234,8 +234,8 @@ async fn a_second_look_reads_what_it_needs_in_its_own_time() {
     let no_owner = Owner::named(["east", "n1", "c9", "net1"]).expect("plain names");
     for (what, entries, read) in [
         ("nothing", fixture::clean(), tree),
-        ("its owner again", without(&index), tree - 1 + 1),
-        ("no more of an index that does not decode", valued(&index, "garbage"), tree),
+        ("its owner again, and the index, which is empty", without(&index), tree - 1 + 1),
+        ("its owner and the index that does not decode", valued(&index, "garbage"), tree + 2),
         ("its owner and the networks", without(&ip), tree - 1 + 4),
         ("its owner and the index", valued(&index, PodIndex::new(&no_owner).encode()), tree + 2),
     ] {

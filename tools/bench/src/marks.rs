@@ -193,8 +193,8 @@ fn commands() -> Vec<Rule> {
         Rule::new("`show ADDRESS`, ms more than with ten addresses", 20.0, more("show")),
         Rule::new("`list --network --limit 100`, ms more than with ten", 20.0, more("list")),
         Rule::new("`usage`, s", 2.0, usage),
-        Rule::new("`check`, s", 60.0, number("check-many")),
-        Rule::new("resident memory of `check`, MiB", 200.0, number("check-memory-many")),
+        Rule::new("`check`, s", 20.0, number("check-many")),
+        Rule::new("resident memory of `check`, MiB", 100.0, number("check-memory-many")),
     ]
 }
 
