@@ -66,8 +66,8 @@ pub struct Etcd {
 /// The connection that is used, and those that may be.
 struct Connection {
     open: Option<ec::Client>,
-    /// By endpoint: one that was slow to open, and had no answer in time. A busy member must not serve another handshake
-    /// for that. One that was quick to open may be dead, and is opened anew.
+    /// By endpoint: one that was slow to open, and had no answer in time. A busy member must not serve another
+    /// handshake for that. One that was quick to open may be dead, and is opened anew.
     left: Vec<Option<ec::Client>>,
     /// Those that are being opened while there is none.
     attempts: Attempts,
