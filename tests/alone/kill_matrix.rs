@@ -77,6 +77,8 @@ enum Setting {
     Sticky,
     /// And on this node, which has left a hint.
     StickyHinted,
+    /// An earlier sandbox of its pod holds the address, and has left its owner on this node.
+    TakesOver,
     /// The answer to its commit is lost.
     Unanswered,
     /// And then etcd cannot be reached.
@@ -88,7 +90,7 @@ impl Setting {
     fn plan(self, subject: Subject) -> Vec<&'static str> {
         match (self, subject) {
             (Setting::Alone | Setting::Hinted | Setting::Contended | Setting::Cooling, _) => vec![],
-            (Setting::Sticky | Setting::StickyHinted, _) => vec![],
+            (Setting::Sticky | Setting::StickyHinted | Setting::TakesOver, _) => vec![],
             // Answered, and so done for sure: what may be done or not leads one way or another.
             (Setting::Unanswered, Subject::Add) => vec!["commit#1.answered=error:unknown"],
             (Setting::Unanswered, _) => vec!["free#1.answered=error:unknown"],
@@ -105,8 +107,8 @@ impl Setting {
 }
 
 /// All settings that are played, each with the least number of its cases: a little below the real one, which is some
-/// 1,000 in all. A pair that is missing cannot happen: a pass that only looks stands in no queue.
-const SETTINGS: [(Subject, Setting, usize); 22] = [
+/// 1,500 in all. A pair that is missing cannot happen: a pass that only looks stands in no queue.
+const SETTINGS: [(Subject, Setting, usize); 23] = [
     (Subject::Add, Setting::Alone, 75),
     (Subject::Add, Setting::Hinted, 27),
     (Subject::Add, Setting::Contended, 55),
@@ -114,6 +116,7 @@ const SETTINGS: [(Subject, Setting, usize); 22] = [
     (Subject::Add, Setting::CutOff, 10),
     (Subject::Add, Setting::Sticky, 50),
     (Subject::Add, Setting::StickyHinted, 27),
+    (Subject::Add, Setting::TakesOver, 27),
     (Subject::Del, Setting::Alone, 36),
     (Subject::Del, Setting::Hinted, 18),
     (Subject::Del, Setting::Contended, 42),
@@ -132,7 +135,7 @@ const SETTINGS: [(Subject, Setting, usize); 22] = [
 ];
 
 /// The steps that must be among the points, or the settings are not what they say.
-const LANDMARKS: [(Subject, Setting, &[&str]); 19] = [
+const LANDMARKS: [(Subject, Setting, &[&str]); 20] = [
     (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::Hinted, &["commit-first", "mark", "print"]),
     (Subject::Add, Setting::Contended, &["grant", "read", "ticket", "watch", "mark", "print"]),
@@ -140,6 +143,7 @@ const LANDMARKS: [(Subject, Setting, &[&str]); 19] = [
     (Subject::Add, Setting::CutOff, &["spool"]),
     (Subject::Add, Setting::Sticky, &["grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::StickyHinted, &["commit-first", "mark", "print"]),
+    (Subject::Add, Setting::TakesOver, &["commit-first", "mark", "print"]),
     (Subject::Del, Setting::Alone, &["grant", "read", "free"]),
     (Subject::Del, Setting::Hinted, &["grant", "free-hinted"]),
     (Subject::Del, Setting::Sticky, &["grant", "read", "free"]),
@@ -378,6 +382,9 @@ impl Scene {
                 assert_eq!(earlier.config(&self.config()).run().address(), FIRST);
                 node.del("earlier").config(&self.config()).run().silent();
             }
+            Subject::Add if self.setting == Setting::TakesOver => {
+                self.tell("older", &self.add_for_pod("older").run());
+            }
             Subject::Add => {}
             Subject::Del => {
                 self.tell("s", &self.add_subject().run());
@@ -398,7 +405,12 @@ impl Scene {
     }
 
     fn add_subject(&self) -> Run {
-        self.world.attach_as("s", "s", &self.uid_of_subject()).config(&self.config())
+        self.add_for_pod("s")
+    }
+
+    /// An ADD for a container of the subject's pod.
+    fn add_for_pod(&self, container: &str) -> Run {
+        self.world.attach_as(container, "s", &self.uid_of_subject()).config(&self.config())
     }
 
     fn uid_of_subject(&self) -> String {
@@ -600,6 +612,7 @@ impl Scene {
                     self.world.pass(FREES).ok();
                 }
                 self.forget("s");
+                self.forget("older");
                 let stray = &self.audit()["stray_bits"];
                 assert_eq!(stray, &json!([]), "two passes left bits behind");
             }
@@ -752,6 +765,10 @@ impl Scene {
         let mut held: Vec<(String, String)> =
             rows.map(|row| (text(row, "container_id"), text(row, "address"))).collect();
         held.sort();
+        // The subject takes over what the earlier sandbox of its pod had.
+        if held.iter().any(|(holder, _)| holder == "s") {
+            self.forget("older");
+        }
         let mut told = self.told.lock().expect("no case shares it").clone();
         for container in unsure {
             match held.iter().find(|(holder, _)| holder == container) {
