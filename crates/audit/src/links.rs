@@ -1,10 +1,10 @@
 //! The links between records, as sums of digests: enough to see if records agree, and which do not. Pure.
 //!
 //! Each link is asserted from both of its ends: a reservation names its owner, and the owner's record lists the
-//! address. Its digest is added for the one end and subtracted for the other, in the bucket of the name at that end, so
-//! the sums of records that agree are 0 (an additive multiset hash, Clarke et al., ASIACRYPT 2003). All names of a
-//! bucket that is not 0 are suspects, and are read again. Records that do not agree have a sum of 0 by chance: 1 in
-//! 2^64.
+//! address. The digest of the link is added for the one end and subtracted for the other, both in the bucket of the
+//! address and in that of the owner. So the sums of records that agree are 0 (an additive multiset hash, Clarke et al.,
+//! ASIACRYPT 2003). All names of a bucket whose sum is not 0 are suspects, and are read again. The chance that a sum is
+//! 0 although records do not agree is 1 in 2^64.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -36,7 +36,7 @@ impl Pace {
         self.by_connection().min(left / 2).max(least)
     }
 
-    /// True if the last connection was so slow to open that an attempt of any request has more time for it.
+    /// True if the last connection was so slow to open that an attempt has more than the usual time for it.
     pub(crate) fn is_slow(&self) -> bool {
         self.by_connection() > limits::REQUEST_ATTEMPT
     }
