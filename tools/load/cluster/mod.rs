@@ -8,11 +8,11 @@
 //! Floors before and after it, from the same nodes in the same way, say what a connection and a put cost on this
 //! machine at this time. The mark is a ratio of one run: etcd's processor time for an ADD, divided by that for a floor.
 //!
-//! Generator and members share the machine's cores. The ratio does not suffer from that, and times do: the report says
-//! who used the cores, and how late the generator came to answers that were there. With `--in-flight`, fewer pods are
-//! started at a time; the others are of nodes that are turned on later. A pod keeps its turn from its first network to
-//! its last one: if pods took turns network by network, a node would wait so long in between that no two of its ADDs
-//! shared a lease.
+//! Generator and members share the machine's cores, and the generator goes first: nodes have cores of their own. The
+//! ratio does not suffer from that, and times do: the report says who used the cores, and how late the generator came
+//! to answers that were there. With `--in-flight`, fewer pods are started at a time; the others are of nodes that are
+//! turned on later. A pod keeps its turn from its first network to its last one: if pods took turns network by network,
+//! a node would wait so long in between that no two of its ADDs shared a lease.
 //!
 //! Nodes have a mark of an earlier boot, with `--new` they have nothing: then the first run of each asks all endpoints.
 
