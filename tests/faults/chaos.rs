@@ -902,11 +902,10 @@ fn an_endpoint_that_stays_bad_is_left_for_a_good_one() {
     });
 }
 
-/// A busy member must not let the same client in again and again. A connection is slow to open here because its login
-/// is.
+/// A busy member must not let the same client in again and again, and a dead connection must not be used for long. Each
+/// connection logs in once.
 #[test]
-fn a_connection_that_was_slow_to_open_is_kept_after_a_request_without_an_answer() {
-    const SLOW: Duration = Duration::from_millis(500);
+fn a_connection_is_kept_once_after_a_request_without_an_answer() {
     const SECRET: &str = "secret";
     let etcd = Etcd::start_with_cheap_passwords();
     let cluster = Cluster::on(&etcd);
@@ -916,22 +915,33 @@ fn a_connection_that_was_slow_to_open_is_kept_after_a_request_without_an_answer(
         client.auth_enable().await
     });
     let is_login = |call: &Call| call.path.ends_with("/Authenticate");
-    let proxy = GrpcProxy::before(&etcd.endpoint());
-    proxy.rule(GrpcRule::any().when(is_login).delay(SLOW)).rule(GrpcRule::of(Kind::Look).nth(1).stall());
-    let kv = store::Etcd::new(store::Access {
-        endpoints: vec![proxy.endpoint()],
-        tls: None,
-        user: Some(("root".to_owned(), SECRET.to_owned())),
-        prefix: String::new(),
-        patience: ANSWERED_MAX.into(),
-    });
     let get = Txn::read(vec![Op::Get(b"/a/key".to_vec())]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let answer = runtime.block_on(async { kv.txn(&get, tokio::time::Instant::now() + ANSWERED_MAX).await });
-    answer.expect("the second request has an answer");
-    let struck = proxy.struck();
-    let (logins, looks): (Vec<_>, Vec<_>) = struck.iter().partition(|struck| is_login(&struck.call));
-    assert_eq!((logins.len(), looks.len()), (1, 1), "{struck:?}");
+    for (stalled, expected_logins) in [(1, 1), (2, 2)] {
+        let mut left = stalled;
+        let is_to_stall = move |_: &Call| {
+            let is_to_stall = left > 0;
+            left -= usize::from(is_to_stall);
+            is_to_stall
+        };
+        let proxy = GrpcProxy::before(&etcd.endpoint());
+        proxy
+            .rule(GrpcRule::any().when(is_login).delay(Duration::ZERO))
+            .rule(GrpcRule::of(Kind::Look).when(is_to_stall).stall());
+        let kv = store::Etcd::new(store::Access {
+            endpoints: vec![proxy.endpoint()],
+            tls: None,
+            user: Some(("root".to_owned(), SECRET.to_owned())),
+            prefix: String::new(),
+            patience: ANSWERED_MAX.into(),
+        });
+        let answer =
+            runtime.block_on(async { kv.txn(&get, tokio::time::Instant::now() + ANSWERED_MAX).await });
+        answer.expect("the last request has an answer");
+        let struck = proxy.struck();
+        let (logins, looks): (Vec<_>, Vec<_>) = struck.iter().partition(|struck| is_login(&struck.call));
+        assert_eq!((logins.len(), looks.len()), (expected_logins, stalled), "{struck:?}");
+    }
     cluster.store().as_user("root", SECRET).run(async |client| client.auth_disable().await);
     cluster.assert_clean();
 }

@@ -8,14 +8,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use etcd_client::{CompactionOptions, DeleteOptions, Error, Permission, PermissionType, UserAddOptions};
 use metes_core::limits;
+use metes_engine::kv::Kv;
+use metes_etcd::client as store;
 use serde_json::{Value, json};
 use support::{
-    Cluster, Etcd, KubeApi, MEMBERS, Node, Outcome, Tls, Trio, World, in_parallel, network, network_as,
-    wait_for,
+    Cluster, Etcd, KubeApi, MEMBERS, Node, Outcome, Relays, Tls, Trio, World, in_parallel, network,
+    network_as, wait_for,
 };
 
 /// The time for the work of many processes on a busy machine, with a spool that is written through.
@@ -175,6 +177,41 @@ fn an_endpoint_that_says_nothing_is_waited_for_once() {
     }
     assert!(asked.load(Ordering::Relaxed) > 0, "nobody met it");
     cluster.assert_clean();
+}
+
+/// A second handshake beside a slow one is more work for members that may be slow because they have too much.
+#[test]
+fn a_slow_handshake_is_waited_for_before_another_one_begins() {
+    const ONE_WAY: Duration = Duration::from_millis(250);
+    let etcd = Etcd::start_mtls();
+    let (_relays, slow) = Relays::before_endpoint(&etcd.endpoint(), ONE_WAY);
+    let tls = etcd.tls().expect("it has TLS");
+    let read = |path| fs::read(path).expect("a certificate can be read");
+    let connect = |_| {
+        let (silent, asked) = silent_endpoint();
+        let kv = store::Etcd::new(store::Access {
+            endpoints: vec![slow.clone(), silent],
+            tls: Some(store::Tls {
+                ca: read(tls.ca()),
+                identity: Some((read(tls.client_cert()), read(tls.client_key()))),
+                server_name: None,
+            }),
+            user: None,
+            prefix: String::new(),
+            patience: limits::ADD_DEADLINE.into(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let began = Instant::now();
+        let connected =
+            runtime.block_on(async { kv.connect(tokio::time::Instant::now() + limits::ADD_DEADLINE).await });
+        connected.expect("etcd accepts it");
+        (began.elapsed(), asked.load(Ordering::Relaxed))
+    };
+    // Each begins with one of the two at random.
+    let connected = in_parallel(4, 0..16, connect);
+    let began_with_slow = |(took, _): &&(Duration, usize)| *took < limits::HANDSHAKE_ALONE;
+    let alone: Vec<_> = connected.iter().filter(began_with_slow).collect();
+    assert!(!alone.is_empty() && alone.iter().all(|(_, asked)| *asked == 0), "{connected:?}");
 }
 
 /// The ADDs of several workers until they are told to stop, each of a container of its own.

@@ -112,6 +112,9 @@ pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The time after which a client that waits for a connection, TLS included, begins one to the next endpoint beside it.
 /// It also bounds the question what an endpoint speaks.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
+/// The same where the endpoint has accepted the connection, and its handshake is not over: it is busy, and so may be the
+/// others. Many clients that begin a second handshake early make them so.
+pub const HANDSHAKE_ALONE: Duration = Duration::from_secs(1);
 /// The time after which it looks again whether it may wait on, when there is no other endpoint, or none that was any
 /// quicker: a lost SYN is sent again after 1 s.
 pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
@@ -127,6 +130,8 @@ pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 pub const WALK_ATTEMPT: Duration = Duration::from_secs(10);
 /// The time that an attempt of either has at least, in times that its connection took to open.
 pub const REQUEST_IN_CONNECTS: u32 = 4;
+/// An attempt on a connection that was kept after one without an answer has so many times as long.
+pub const REQUEST_IN_KEPT: u32 = 2;
 /// The longest that a run tries to reach an etcd of which no endpoint accepts a connection.
 pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.

@@ -66,8 +66,8 @@ pub struct Etcd {
 /// The connection that is used, and those that may be.
 struct Connection {
     open: Option<ec::Client>,
-    /// By endpoint: one that was slow to open, and had no answer in time. A busy member must not serve another
-    /// handshake for that. One that was quick to open may be dead, and is opened anew.
+    /// By endpoint: one on which a request had no answer in time. A busy member must not serve another handshake for
+    /// that.
     left: Vec<Option<ec::Client>>,
     /// Those that are being opened while there is none.
     attempts: Attempts,
@@ -79,6 +79,8 @@ struct EndpointState {
     has_answered: bool,
     /// The id of its etcd, as it said last.
     cluster: Option<u64>,
+    /// True if its connection was kept after a request without an answer. A second one is a sign that it is dead.
+    is_kept: bool,
     /// Why it does not let this client in: the cause of much that follows, and often said only once.
     shut: Option<Shut>,
 }
@@ -308,7 +310,8 @@ impl Etcd {
         let is_known = is_last || self.known.borrow()[index].has_answered;
         let least = if is_known { least } else { least.min(limits::REQUEST_ATTEMPT) };
         let began = Instant::now();
-        let limit = self.pace.attempt(least, until.saturating_duration_since(began));
+        let wanted = if self.known.borrow()[index].is_kept { least * limits::REQUEST_IN_KEPT } else { least };
+        let limit = self.pace.attempt((least, wanted), until.saturating_duration_since(began));
         let sent = self.send(client, (limit, until), index, request).await;
         let (attempt, reading) =
             match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
@@ -319,7 +322,7 @@ impl Etcd {
         connected[index] |= !matches!(attempt, NoAnswer::Refused(_));
         // Whoever settles what is open asks another member: this one may be cut off.
         if !matches!(&attempt, NoAnswer::Final(failure) if !failure.is_open()) {
-            self.turn_away(turn, began.elapsed() >= limit && self.pace.is_slow()).await;
+            self.turn_away(turn, began.elapsed() >= limit).await;
         }
         Err((index, attempt))
     }
@@ -430,7 +433,7 @@ impl Etcd {
     fn has_answered(&self, index: usize) {
         let mut known = self.known.borrow_mut();
         // If it was shut, it has been corrected meanwhile.
-        known[index] = EndpointState { has_answered: true, shut: None, ..known[index] };
+        known[index] = EndpointState { has_answered: true, is_kept: false, shut: None, ..known[index] };
         for (endpoint, known) in self.access.endpoints.iter().zip(&mut *known) {
             if let Some(Shut::ForGood(cause)) = known.shut.take() {
                 let Obstacle { what, remedy } = self.in_words([(endpoint.as_str(), &cause)]);
@@ -470,8 +473,14 @@ impl Etcd {
         // If none accepts a connection in time it is the network or this machine that is slow.
         let is_last = self.failed.get() >= count - 1;
         let limit = if is_last { limits::CONNECT_ATTEMPT_ALONE } else { limits::CONNECT_ATTEMPT };
-        let limit = limit.min(until.saturating_duration_since(Instant::now()));
-        let ended = timeout(limit, attempts.next()).await;
+        let left_until = || until.saturating_duration_since(Instant::now());
+        let limit = limit.min(left_until());
+        let mut ended = timeout(limit, attempts.next()).await;
+        if ended.is_err() && !is_last && attempts.accepted(index).is_some() {
+            // It is busy. A second handshake at once would make the others as busy.
+            let more = limits::HANDSHAKE_ALONE.saturating_sub(limits::CONNECT_ATTEMPT).min(left_until());
+            ended = timeout(more, attempts.next()).await;
+        }
         self.pace.note_busy(attempts.is_any_accepted());
         match ended {
             Ok((first, Ok((client, took)))) => {
@@ -480,6 +489,7 @@ impl Etcd {
                 self.failed.set(0);
                 let turn = turn.wrapping_add((first + count - index) % count);
                 self.turns.set(turn);
+                self.known.borrow_mut()[first].is_kept = false;
                 *open = Some(client.clone());
                 Ok((client, turn))
             }
@@ -549,12 +559,14 @@ impl Etcd {
     }
 
     /// Leaves the endpoint of `turn`, unless another request has done so: the next request goes to the next endpoint.
-    /// The connection may be kept for its next turn.
-    async fn turn_away(&self, turn: usize, keep: bool) {
+    /// The connection is kept for its next turn if its member `may_be_busy`, but not twice without an answer.
+    async fn turn_away(&self, turn: usize, may_be_busy: bool) {
         let mut connection = self.connection.lock().await;
         if self.turns.get() == turn {
-            let left = connection.open.take().filter(|_| keep);
-            connection.left[self.index(turn)] = left;
+            let index = self.index(turn);
+            let is_kept = &mut self.known.borrow_mut()[index].is_kept;
+            *is_kept = may_be_busy && !*is_kept;
+            connection.left[index] = connection.open.take().filter(|_| *is_kept);
             self.turns.set(turn.wrapping_add(1));
         }
     }

@@ -1,8 +1,9 @@
 //! How slow an etcd has shown itself to be, and so how long a client waits for it.
 //!
 //! A member that is overloaded is slow in everything. If a request is given up too soon and sent anew, the member has
-//! done its work for nothing, and has more to do. So an attempt has time by what its connection took. It has no more
-//! after one without an answer: a request that is lost with a leader must be sent again soon.
+//! done its work for nothing, and has more to do. So an attempt has time by what its connection took. The next member
+//! has no more after one without an answer: a request that is lost with a leader must be sent again soon. By the time
+//! that the first one has its turn again, another leader would have been elected, so it has more.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -30,19 +31,11 @@ impl Pace {
         self.connected_in.set(took);
     }
 
-    /// The time that an attempt has which needs `least` where etcd is quick. Half of the time that is `left` stays for
-    /// another member: what a commit came to may have to be found out there.
-    pub(crate) fn attempt(&self, least: Duration, left: Duration) -> Duration {
-        self.by_connection().min(left / 2).max(least)
-    }
-
-    /// True if the last connection was so slow to open that an attempt has more than the usual time for it.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.by_connection() > limits::REQUEST_ATTEMPT
-    }
-
-    fn by_connection(&self) -> Duration {
-        self.connected_in.get().saturating_mul(limits::REQUEST_IN_CONNECTS)
+    /// The time that an attempt has which needs `least` where etcd is quick, and is to have `wanted`. Half of the time
+    /// that is `left` stays for another member: what a commit came to may have to be found out there.
+    pub(crate) fn attempt(&self, (least, wanted): (Duration, Duration), left: Duration) -> Duration {
+        let by_connection = self.connected_in.get().saturating_mul(limits::REQUEST_IN_CONNECTS);
+        by_connection.max(wanted).min(left / 2).max(least)
     }
 
     /// True if an endpoint has accepted a connection, and its handshake takes long.
@@ -71,17 +64,18 @@ mod tests {
     fn an_attempt_has_time_by_its_connection() {
         let pace = Pace::default();
         pace.connected(ms(15));
-        assert_eq!(pace.attempt(LEAST, LEFT), LEAST);
+        assert_eq!(pace.attempt((LEAST, LEAST), LEFT), LEAST);
+        assert_eq!(pace.attempt((LEAST, 2 * LEAST), LEFT), 2 * LEAST);
         pace.connected(ms(2000));
-        assert_eq!(pace.attempt(LEAST, LEFT), ms(8000));
+        assert_eq!(pace.attempt((LEAST, LEAST), LEFT), ms(8000));
     }
 
     #[test]
     fn an_attempt_leaves_half_of_the_time_unless_it_needs_it() {
         let pace = Pace::default();
         pace.connected(ms(4000));
-        assert_eq!(pace.attempt(LEAST, ms(10_000)), ms(5000));
-        assert_eq!(pace.attempt(LEAST, ms(1000)), LEAST);
+        assert_eq!(pace.attempt((LEAST, LEAST), ms(10_000)), ms(5000));
+        assert_eq!(pace.attempt((LEAST, 2 * LEAST), ms(1000)), LEAST);
     }
 
     #[test]
