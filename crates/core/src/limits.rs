@@ -112,8 +112,8 @@ pub const MISS_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// The time after which a client that waits for a connection, TLS included, begins one to the next endpoint beside it.
 /// It also bounds the question what an endpoint speaks.
 pub const CONNECT_ATTEMPT: Duration = Duration::from_millis(300);
-/// The same where the endpoint has accepted the connection, and its handshake is not over: it is busy, and so may be the
-/// others. Many clients that begin a second handshake early make them so.
+/// The same where the endpoint has accepted the connection, and its handshake is not over: it is busy, and so may be
+/// the others. Many clients that begin a second handshake early make them so.
 pub const HANDSHAKE_ALONE: Duration = Duration::from_secs(1);
 /// The time after which it looks again whether it may wait on, when there is no other endpoint, or none that was any
 /// quicker: a lost SYN is sent again after 1 s.
