@@ -3,8 +3,8 @@
 //! A slow attempt is not given up while it may still succeed. A member that is overloaded would shake hands for nothing
 //! with a client that has left, and once more when it comes back: of thousands of clients that come at once, none would
 //! get a connection. So the next endpoint is tried beside the slow one, as RFC 8305 ("Happy Eyeballs") does it with
-//! addresses; but later than there if the slow one has accepted the connection: it is busy, and each handshake more
-//! makes the members busier. An attempt that the endpoint has not accepted costs it nothing, and is soon begun anew:
+//! addresses; but later than there if the slow one has accepted the connection: it is busy, and each further
+//! handshake makes it busier. An attempt that the endpoint has not accepted costs it nothing, and is soon begun anew:
 //! its host may have come back, or have another address.
 
 use std::future::poll_fn;
