@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use support::{ApiProxy, Etcd, Pass, Rule, Running, World, in_parallel, network, wait_for};
 
 const AT_ONCE: [&str; 4] = ["--grace", "0s", "--finished-grace", "0s"];
+/// Pages so small that a world has several.
+const SMALL_PAGES: [&str; 2] = ["--page-size", "4"];
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
 const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
@@ -103,9 +105,9 @@ fn a_pass_that_is_aborted_tells_what_was_done_and_no_table_of_zeros() {
     world.cluster.assert_clean();
 }
 
-/// Pods without addresses: two a page make several pages, however many pods other tests have at that moment.
+/// Pods without addresses: more than a small page holds, however few pods other tests have at that moment.
 fn fill_pages(world: &World) {
-    world.api.create_pods((0..3).map(|index| world.api.pod(&world.namespace, &format!("filler-{index}"))));
+    world.api.create_pods((0..5).map(|index| world.api.pod(&world.namespace, &format!("filler-{index}"))));
 }
 
 /// A pass through a proxy with one fault: it ends with status 1, names the request that failed, and frees nothing.
@@ -114,7 +116,7 @@ fn assert_stops(world: &World, question: Question, fault: impl FnOnce(Rule) -> R
     let proxy = world.proxy();
     proxy.rule(fault(question.rule(world)));
     let before = world.held();
-    let pass = world.reconciler(&proxy).args(AT_ONCE).args(["--page-size", "2", "--timeout", "20s"]).pass();
+    let pass = world.reconciler(&proxy).args(AT_ONCE).args(SMALL_PAGES).pass();
     let pass = pass.refused(1, question.words());
     let error = pass.report["error"].as_str().unwrap_or_default();
     assert!(error.contains(words), "{question:?} should have said {words:?}: {error}");
@@ -156,8 +158,7 @@ fn an_api_that_hangs_is_given_up() {
         let proxy = world.proxy();
         proxy.rule(question.rule(&world).hang());
         let begin = Instant::now();
-        let flags = ["--page-size", "2", "--timeout", "3s"];
-        let pass = world.reconciler(&proxy).args(AT_ONCE).args(flags).pass();
+        let pass = world.reconciler(&proxy).args(AT_ONCE).args(SMALL_PAGES).args(["--timeout", "3s"]).pass();
         pass.refused(1, "--timeout");
         assert!(begin.elapsed() < Duration::from_secs(8), "{question:?}: {:?}", begin.elapsed());
     });
@@ -252,7 +253,7 @@ fn a_pod_that_the_proxy_confuses_with_another_frees_nothing() {
 fn the_api_is_asked_for_little_and_never_for_what_a_cache_has() {
     let world = world();
     let proxy = world.proxy();
-    world.reconciler(&proxy).args(AT_ONCE).args(["--page-size", "2"]).pass().ok();
+    world.reconciler(&proxy).args(AT_ONCE).args(SMALL_PAGES).pass().ok();
     let asked = proxy.asked();
     assert!(asked.iter().all(|one| one.method == "GET" && one.body.is_empty()), "{asked:?}");
     for one in &asked {
@@ -263,13 +264,16 @@ fn the_api_is_asked_for_little_and_never_for_what_a_cache_has() {
     let lists: Vec<_> = asked.iter().filter(|one| one.path == PODS).collect();
     assert!(lists.len() >= 3, "{lists:?}");
     for list in &lists {
-        assert_eq!(list.parameter("limit"), Some("2"), "{list:?}");
+        assert_eq!(list.parameter("limit"), Some(SMALL_PAGES[1]), "{list:?}");
         assert!(list.accept.contains("as=PartialObjectMetadataList"), "{list:?}");
         // The server must not be allowed to send a whole pod instead.
         assert!(list.accept.split(',').all(|kind| kind.contains("PartialObjectMetadataList")), "{list:?}");
     }
     let nodes: Vec<_> = asked.iter().filter(|one| one.path == NODES).collect();
-    assert!(!nodes.is_empty() && nodes.iter().all(|one| one.parameter("limit") == Some("2")), "{nodes:?}");
+    assert!(
+        !nodes.is_empty() && nodes.iter().all(|one| one.parameter("limit") == Some(SMALL_PAGES[1])),
+        "{nodes:?}"
+    );
     let second: Vec<_> = asked.iter().filter(|one| one.path.starts_with(&second_look(&world))).collect();
     assert_eq!(second.len(), 3, "one for each candidate: {second:?}");
     let known = [PODS, NODES, KUBE_SYSTEM, DEFINITIONS];
@@ -363,8 +367,7 @@ fn a_pod_that_comes_up_while_a_pass_looks_around_keeps_its_address() {
             let add = node.add(pod.name()).config(&World::config());
             add.pod(pod.namespace(), pod.name(), pod.uid()).run().address();
         }));
-        let flags = ["--page-size", "2"];
-        let pass = world.reconciler(&proxy).args(AT_ONCE).args(flags).pass().ok();
+        let pass = world.reconciler(&proxy).args(AT_ONCE).args(SMALL_PAGES).pass().ok();
         assert_eq!(pass.report["orphans"], 1, "{path} {query}: {}", pass.outcome);
         pass.freed(json!({"pod-gone": 1}));
         assert_eq!(world.held(), ["a-new-one"], "{path} {query}");
