@@ -209,7 +209,9 @@ fn give_way(member: &support::Etcd) {
     for thread in threads {
         let name = thread.expect("the kernel lists them").file_name();
         let id = name.to_str().and_then(|id| id.parse().ok()).and_then(Pid::from_raw);
-        setpriority_process(id, NICE).expect("each may be lowered");
+        // Without an id it would be the generator.
+        let id = id.expect("a thread has its id as its name");
+        setpriority_process(Some(id), NICE).expect("each may be lowered");
     }
 }
 
