@@ -362,10 +362,10 @@ fn a_server_that_is_braked_is_well() {
     let world = World::new();
     in_parallel(8, 0..SUSPICIOUS, |n| world.orphan(&format!("gone-{n}")));
     let begun = Instant::now();
-    let server = serve_through(&world, &world.api, "1s", &["--timeout", "2s"]);
+    let server = serve_through(&world, &world.api, "1s", &["--timeout", "8s"]);
     // Longer than without a pass that counts: three times --every, and one time --timeout.
     wait_for("passes that are braked", SOON, || match server.passes("brake") {
-        count if count >= 3.0 && begun.elapsed() > Duration::from_secs(7) => Ok(()),
+        count if count >= 3.0 && begun.elapsed() > Duration::from_secs(12) => Ok(()),
         count => Err(format!("{count}")),
     });
     for page in ["/healthz", "/readyz"] {
