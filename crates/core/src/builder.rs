@@ -144,12 +144,11 @@ impl<'a> Builder<'a> {
     /// assumed not to exist are added in the end.
     fn compare(&mut self, compare: Compare, key: Bytes) {
         let read = Op::Get(key);
-        if self.snapshot.assumed_absent().contains(compare.key()) {
-            if !self.txn.otherwise.contains(&read) {
-                self.txn.otherwise.push(read);
-            }
-        } else if !self.txn.compares.contains(&compare) {
+        let is_known = self.snapshot.assumed_absent().contains(compare.key());
+        if !is_known && !self.txn.compares.contains(&compare) {
             self.txn.compares.push(compare);
+        }
+        if !self.txn.otherwise.contains(&read) {
             self.txn.otherwise.push(read);
         }
     }

@@ -359,6 +359,8 @@ impl<'a> Freeing<'a> {
         };
         let mut builder = Builder::new("bury", seen);
         builder.unchanged(self.keys.owner(owner));
+        // A store that has gone back gives its revisions a second time, and no record may be there to tell.
+        builder.same_value(self.keys.tombstone(owner));
         bury(self.keys, owner, start, lease, &mut builder)?;
         Ok(self.commit(builder.planned(), stays))
     }
@@ -623,6 +625,31 @@ mod tests {
         let tombstone = after.record::<Tombstone>(&keys.tombstone(&owner)).expect("it decodes");
         assert_eq!(tombstone, Some(Tombstone::new(now.clone())));
         assert!(after.entry(&keys.owner(&owner)).is_some(), "the younger record stays");
+    }
+
+    /// The DEL has read before the store went back. By then a younger DEL has put its tombstone, at the revision of the
+    /// one that was read.
+    #[test]
+    fn a_tombstone_with_the_revision_of_another_one_is_not_replaced() {
+        let start = |ns| RunStart { boot: "b".into(), ns };
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let (keys, now) = (Keys::new("/m/"), start(20));
+        let free = Free { tombstone: Some(&now), ..Free::of(&owner, FreeGuard::OlderThan(&now)) };
+        let change = Freeing::new(free, &keys, Mode::Whole, None);
+        let store = |standing| {
+            let mut store = Memory::default();
+            store.put(keys.tombstone(&owner), Tombstone::new(start(standing)).encode());
+            store
+        };
+        let [mut as_read, mut younger] = [10, 30].map(store);
+        let mut seen = Snapshot::default();
+        as_read.read(&change.reads(&seen), &mut seen);
+        let fence = Fence::Unfenced { lease: Some(LeaseId(7)) };
+        let Ok(Step::Commit(commit)) = change.plan(&seen, &fence, &Line::default()) else {
+            panic!("nothing is written")
+        };
+        assert!(!younger.apply(&commit.txn).succeeded);
+        assert!(as_read.apply(&commit.txn).succeeded);
     }
 
     /// An ADD has planned beside the tombstone of an earlier DEL. Its commit is held back, the DEL that was meant for
