@@ -231,14 +231,21 @@ impl BitChanges {
 
     /// Clears the bits, each page in a transaction `step` of its own inside `builder`'s. So a page that has changed
     /// since it was read refuses nothing: its bits stay. The answer shows it anew.
+    ///
+    /// Of full pages with one summary, only the first one is cleared: etcd refuses a transaction that puts a key twice.
     pub(crate) fn clear_inside(&self, step: &'static str, keys: &Keys, builder: &mut Builder<'_>) {
+        let mut put = BTreeSet::new();
+        let mut is_put_once = |op: &Op| match op {
+            Op::Put(key, ..) => put.insert(key.clone()),
+            _ => true,
+        };
         for ((network, page), change) in &self.changes {
             let addresses = change.cleared(network, *page).collect();
             let mut inside = Builder::new(step, builder.snapshot);
             let changes = BTreeMap::from([((network.clone(), *page), change.clone())]);
             BitChanges { changes }.plan(keys, &mut inside);
             match inside.part() {
-                Ok(txn) if !txn.then.is_empty() => {
+                Ok(txn) if !txn.then.is_empty() && txn.then.iter().all(&mut is_put_once) => {
                     let place = builder.nest(txn);
                     builder.effects.clears.push(Clearing { place, addresses });
                 }

@@ -688,6 +688,50 @@ mod tests {
         }
     }
 
+    /// Their summary can be put only once.
+    #[test]
+    fn of_two_full_pages_a_hinted_free_clears_one() {
+        let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
+        let (keys, network) = (Keys::new("/m/"), NetworkName::default());
+        let addresses = [0, 7].map(|second| std::net::Ipv4Addr::new(10, second, 0, 1).into());
+        let held = addresses.map(|address| Held::new(address, Some(network.clone()))).to_vec();
+        let record = OwnerRecord::new(held, None, "-".into(), Labels::default());
+        let pages = addresses.map(|address| Addr::from(address).page());
+        let summary = keys.summary(&network, pages[0].summary());
+        let mut bits = Bits::empty();
+        let mut store = Memory::default();
+        for (address, page) in addresses.into_iter().zip(pages) {
+            bits.set(page.bit());
+            store.put(keys.page(&network, page), Bits::full().to_bytes());
+            store.put(
+                keys.ip(&network, address.into()),
+                Reservation::new(owner.clone(), String::new()).encode(),
+            );
+        }
+        store.put(summary.clone(), bits.to_bytes());
+        let read = |store: &Memory| {
+            let mut seen = Snapshot::default();
+            let of_pages = pages.map(|page| keys.page(&network, page));
+            let of_addresses = addresses.map(|address| keys.ip(&network, address.into()));
+            let all: Vec<Bytes> = of_pages.into_iter().chain(of_addresses).chain([summary.clone()]).collect();
+            store.read(&all, &mut seen);
+            seen
+        };
+        let seen = read(&store);
+        let mut builder = Builder::new("free-hinted", &seen);
+        let mut changes = BitChanges::default();
+        free_reservations(&keys, &owner, &record, &mut builder, &mut changes);
+        changes.clear_inside("free-bits", &keys, &mut builder);
+        let planned = builder.planned().expect("all was read");
+        assert_eq!(planned.effects.stray, [(network.clone(), addresses[1].into())]);
+        assert!(store.apply(&planned.txn).succeeded);
+        let after = read(&store);
+        let is_full = |key: &[u8]| crate::builder::bits(&after, key).expect("it decodes").is_full();
+        assert_eq!(pages.map(|page| is_full(&keys.page(&network, page))), [false, true]);
+        bits.clear(pages[0].bit());
+        assert_eq!(crate::builder::bits(&after, &summary), Some(bits));
+    }
+
     /// With its bit cleared, the next ADD would give the address although the other container may use it.
     #[test]
     fn an_address_that_two_records_list_and_nobody_has_reserved_keeps_its_bit() {
