@@ -144,8 +144,8 @@ impl<'a> Builder<'a> {
     /// assumed not to exist are added in the end.
     fn compare(&mut self, compare: Compare, key: Bytes) {
         let read = Op::Get(key);
-        let is_known = self.snapshot.assumed_absent().contains(compare.key());
-        if !is_known && !self.txn.compares.contains(&compare) {
+        let is_added_in_the_end = self.snapshot.assumed_absent().contains(compare.key());
+        if !is_added_in_the_end && !self.txn.compares.contains(&compare) {
             self.txn.compares.push(compare);
         }
         if !self.txn.otherwise.contains(&read) {

@@ -336,7 +336,7 @@ fn a_long_election_timeout_makes_leases_longer_as_in_etcd() {
 
 const QUOTA: u64 = 1 << 20;
 
-/// It writes to its file when it is asked for a hash or revokes a lease, and never after a time of its own.
+/// It writes to its file when it is asked for a hash or revokes a lease. No timer makes it write before.
 fn small_server() -> Pair {
     Pair::new(Etcd::with_args(&[&format!("--quota-backend-bytes={QUOTA}"), "--backend-batch-interval=1h"]))
 }

@@ -359,7 +359,8 @@ impl<'a> Freeing<'a> {
         };
         let mut builder = Builder::new("bury", seen);
         builder.unchanged(self.keys.owner(owner));
-        // A store that has gone back gives its revisions a second time, and no record may be there to tell.
+        // A store that has gone back uses its revisions a second time. Without a record, only the tombstone's value
+        // shows that.
         builder.same_value(self.keys.tombstone(owner));
         bury(self.keys, owner, start, lease, &mut builder)?;
         Ok(self.commit(builder.planned(), stays))
