@@ -128,10 +128,9 @@ pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 /// The same for a listing of a walk: etcd counts all keys up to its end, a million in 0.4 s where it has nothing else
 /// to do.
 pub const WALK_ATTEMPT: Duration = Duration::from_secs(10);
-/// The time that an attempt of either has at least, in times that its connection took to open.
-pub const REQUEST_IN_CONNECTS: u32 = 4;
-/// An attempt on a connection that was kept after one without an answer has so many times as long.
-pub const REQUEST_IN_KEPT: u32 = 2;
+/// The time that an attempt of either has at least, in times that its connection took to open, or the last answer to
+/// come.
+pub const REQUEST_IN_ANSWERS: u32 = 4;
 /// The longest that a run tries to reach an etcd of which no endpoint accepts a connection.
 pub const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The same for DEL, which has a spool to fall back on.

@@ -310,8 +310,7 @@ impl Etcd {
         let is_known = is_last || self.known.borrow()[index].has_answered;
         let least = if is_known { least } else { least.min(limits::REQUEST_ATTEMPT) };
         let began = Instant::now();
-        let wanted = if self.known.borrow()[index].is_kept { least * limits::REQUEST_IN_KEPT } else { least };
-        let limit = self.pace.attempt((least, wanted), until.saturating_duration_since(began));
+        let limit = self.pace.attempt(least, until.saturating_duration_since(began));
         let sent = self.send(client, (limit, until), index, request).await;
         let (attempt, reading) =
             match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
@@ -378,9 +377,11 @@ impl Etcd {
     where
         F: Future<Output = Result<T, ec::Error>>,
     {
-        let limit = until.min(Instant::now() + most);
+        let began = Instant::now();
+        let limit = until.min(began + most);
         match timeout_at(limit, request(client)).await {
             Ok(Ok(answer)) => {
+                self.pace.answered(began.elapsed());
                 self.has_answered(index);
                 Ok(answer)
             }
@@ -563,6 +564,9 @@ impl Etcd {
     async fn turn_away(&self, turn: usize, may_be_busy: bool) {
         let mut connection = self.connection.lock().await;
         if self.turns.get() == turn {
+            if may_be_busy {
+                self.pace.unanswered();
+            }
             let index = self.index(turn);
             let is_kept = &mut self.known.borrow_mut()[index].is_kept;
             *is_kept = may_be_busy && !*is_kept;

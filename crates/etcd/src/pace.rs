@@ -1,9 +1,10 @@
 //! How slow an etcd has shown itself to be, and so how long a client waits for it.
 //!
 //! A member that is overloaded is slow in everything. If a request is given up too soon and sent anew, the member has
-//! done its work for nothing, and has more to do. So an attempt has time by what its connection took. The next member
-//! has no more after one without an answer: a request that is lost with a leader must be sent again soon. By the time
-//! that the first one has its turn again, another leader would have been elected, so it has more.
+//! done its work for nothing, and has more to do: a new connection costs it more than the request. So an attempt has
+//! time by what its connection and the last answer took, and twice as long as one before it without an answer. Of thousands of runs that
+//! waited as long each time, none would be answered any more. The first time is short, because a request that is lost
+//! with a leader must be sent again soon.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -17,6 +18,10 @@ pub(crate) struct Pace {
     is_busy: Cell<bool>,
     /// The time that the last connection took to open.
     connected_in: Cell<Duration>,
+    /// The time that the last request took which was answered.
+    answered_in: Cell<Duration>,
+    /// The attempts without an answer since the last that had one.
+    unanswered: Cell<u32>,
 }
 
 impl Pace {
@@ -31,11 +36,23 @@ impl Pace {
         self.connected_in.set(took);
     }
 
-    /// The time that an attempt has which needs `least` where etcd is quick, and is to have `wanted`. Half of the time
-    /// that is `left` stays for another member: what a commit came to may have to be found out there.
-    pub(crate) fn attempt(&self, (least, wanted): (Duration, Duration), left: Duration) -> Duration {
-        let by_connection = self.connected_in.get().saturating_mul(limits::REQUEST_IN_CONNECTS);
-        by_connection.max(wanted).min(left / 2).max(least)
+    pub(crate) fn answered(&self, took: Duration) {
+        self.answered_in.set(took);
+        self.unanswered.set(0);
+    }
+
+    /// An attempt of a request was waited for in vain. Of requests beside each other on one connection, one counts.
+    pub(crate) fn unanswered(&self) {
+        self.unanswered.set(self.unanswered.get().saturating_add(1));
+    }
+
+    /// The time that an attempt has which needs `least` where etcd is quick. Half of the time that is `left` stays for
+    /// another member: what a commit came to may have to be found out there.
+    pub(crate) fn attempt(&self, least: Duration, left: Duration) -> Duration {
+        let seen = self.connected_in.get().max(self.answered_in.get());
+        let by_seen = seen.saturating_mul(limits::REQUEST_IN_ANSWERS);
+        let by_others = least.saturating_mul(2_u32.saturating_pow(self.unanswered.get()));
+        by_seen.max(by_others).min(left / 2).max(least)
     }
 
     /// True if an endpoint has accepted a connection, and its handshake takes long.
@@ -61,21 +78,33 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_has_time_by_its_connection() {
+    fn an_attempt_has_time_by_its_connection_and_the_last_answer() {
         let pace = Pace::default();
         pace.connected(ms(15));
-        assert_eq!(pace.attempt((LEAST, LEAST), LEFT), LEAST);
-        assert_eq!(pace.attempt((LEAST, 2 * LEAST), LEFT), 2 * LEAST);
+        assert_eq!(pace.attempt(LEAST, LEFT), LEAST);
         pace.connected(ms(2000));
-        assert_eq!(pace.attempt((LEAST, LEAST), LEFT), ms(8000));
+        assert_eq!(pace.attempt(LEAST, LEFT), ms(8000));
+        pace.answered(ms(3000));
+        assert_eq!(pace.attempt(LEAST, LEFT), ms(12_000));
     }
 
     #[test]
     fn an_attempt_leaves_half_of_the_time_unless_it_needs_it() {
         let pace = Pace::default();
         pace.connected(ms(4000));
-        assert_eq!(pace.attempt((LEAST, LEAST), ms(10_000)), ms(5000));
-        assert_eq!(pace.attempt((LEAST, 2 * LEAST), ms(1000)), LEAST);
+        assert_eq!(pace.attempt(LEAST, ms(10_000)), ms(5000));
+        assert_eq!(pace.attempt(LEAST, ms(1000)), LEAST);
+    }
+
+    #[test]
+    fn each_attempt_has_twice_the_time_of_one_without_an_answer() {
+        let pace = Pace::default();
+        for times in [1, 2, 4, 8] {
+            assert_eq!(pace.attempt(LEAST, LEFT), times * LEAST);
+            pace.unanswered();
+        }
+        pace.answered(ms(15));
+        assert_eq!(pace.attempt(LEAST, LEFT), LEAST);
     }
 
     #[test]
