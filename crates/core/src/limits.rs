@@ -68,9 +68,11 @@ pub(crate) const COOLING_SHARED: Duration = Duration::from_secs(15);
 pub const COOLING_USED_WITHIN: Duration = Duration::from_secs(10);
 /// The time after a meeting of others in a queue in which the runs of a node take a ticket without looking first.
 pub const CROWD_MEMORY: Duration = Duration::from_secs(1);
-/// The time after a DEL that etcd did not answer in which other DELs of its node are spooled at once: there are two for
-/// each network of a pod whose ADD has failed.
-pub const UNANSWERED_MEMORY: Duration = Duration::from_secs(2);
+/// A run that has taken longer has met an etcd that is slow, overloaded or away.
+pub const SLOW_RUN: Duration = Duration::from_secs(1);
+/// The time after an ADD or a DEL that etcd did not answer in which DELs of its node are spooled at once: there are two
+/// for each network of a pod whose ADD has failed.
+pub const UNANSWERED_MEMORY: Duration = Duration::from_secs(8);
 
 /// The number of former names that a machine remembers. A DEL reads under each of them.
 pub const FORMER_NAMES: usize = 4;
@@ -162,6 +164,8 @@ pub const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// The number of commits that a run tries where nobody queues before it queues itself. Also the number of commits that
 /// a head loses while it serves others before it stops.
 pub const CLEAR_TRIES: u32 = 2;
+/// A commit that was lost after a longer time is not tried again without a ticket: many others are on their way, too.
+pub const CLEAR_WITHIN: Duration = Duration::from_millis(300);
 /// The longest pause after a lost race. It doubles with each race that a run loses.
 pub const RACE_PAUSE: Duration = Duration::from_millis(5);
 /// The most that it comes to with a ticket: a head that sleeps for longer is passed by.
@@ -176,12 +180,22 @@ pub const PATIENCE: Duration = Duration::from_millis(200);
 pub const PATIENCE_LATENCIES: u32 = 4;
 /// A waiter that sees the queue move looks more and more rarely.
 pub const PATIENCE_AT_MOST: Duration = Duration::from_secs(2);
+/// The same where durable writes take so long that it is less than [`PATIENCE_LATENCIES`] of them.
+pub const PATIENCE_WHERE_SLOW: Duration = Duration::from_secs(8);
 /// When a ticket is seen to vanish, the owner's record is seen so soon if the run was served.
 pub const SERVED_WITHIN: Duration = Duration::from_millis(20);
 /// The time for which a run that has its own result serves others.
 pub const HEAD_SERVES: Duration = Duration::from_millis(100);
+/// The same where durable writes are slow: so many of them, up to a time. To hand over takes two.
+pub const HEAD_SERVES_LATENCIES: u32 = 4;
+/// The most that it comes to.
+pub const HEAD_SERVES_AT_MOST: Duration = Duration::from_secs(1);
 /// The most time that it takes beyond that to end, where requests are slow.
 pub const HEAD_ENDS: Duration = Duration::from_millis(500);
+/// The same in durable writes, where those are slow: a turn that is not given costs all who wait more.
+pub const HEAD_ENDS_LATENCIES: u32 = 3;
+/// The most that it comes to.
+pub const HEAD_ENDS_AT_MOST: Duration = Duration::from_secs(3);
 /// The number of tickets that a head reads at once.
 pub const LINE_TICKETS: i64 = 200;
 /// The largest ticket, in bytes. A larger request is left out of it, and its run is not served by others.
@@ -189,10 +203,16 @@ pub(crate) const TICKET_BYTES: usize = 4096;
 
 /// The longest that a run takes to remove its ticket on its way out.
 pub const LEAVE: Duration = Duration::from_millis(300);
+/// The same where durable writes are slow: so many of them, up to a time.
+pub const LEAVE_LATENCIES: u32 = 2;
+/// The most that it comes to: less than one attempt, so that it is sent only once.
+pub const LEAVE_AT_MOST: Duration = Duration::from_millis(1200);
 /// The time that DEL keeps in reserve to free without a ticket.
 pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
 /// The time for which a run that has answered carries out spooled entries of others.
 pub const DRAIN: Duration = Duration::from_millis(500);
+/// Of runs that took longer than [`SLOW_RUN`], one in so many does.
+pub const DRAIN_ONE_IN: u64 = 16;
 /// The number of spooled entries that it carries out.
 pub const DRAIN_ENTRIES: usize = 16;
 /// The number of spool files that a run reads at once, its own and those of others: 5 ms.

@@ -503,7 +503,10 @@ impl<'a, K: Kv> Driver<'a, K> {
                 }
                 _ => None,
             };
-            let (committed, listed) = send(self.session, &commit.txn, crowd.as_ref()).await;
+            let began = Instant::now();
+            let listing = crowd.as_ref().map(|queue| (queue, head.serves()));
+            let (committed, listed) = send(self.session, &commit.txn, listing).await;
+            let was_slow = began.elapsed() > limits::CLEAR_WITHIN;
             match committed {
                 Ok(reply) if reply.succeeded => {
                     seen.apply(&commit.txn, &reply);
@@ -535,7 +538,8 @@ impl<'a, K: Kv> Driver<'a, K> {
                     return Err(Stopped::OutOfTime);
                 }
                 Fence::Ticket(_) => {}
-                Fence::Lease { .. } | Fence::Unfenced { .. } if lost < self.policy.fencing.tries() => {}
+                Fence::Lease { .. } | Fence::Unfenced { .. }
+                    if lost < self.policy.fencing.tries() && !was_slow => {}
                 Fence::Lease { .. } | Fence::Unfenced { .. } => break,
             }
             self.pause(match fence {

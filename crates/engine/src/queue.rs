@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::kv::{Event, Failure, Kv, Watch};
 use super::session::Session;
-use super::tried::Tried;
 use crate::random::{random_pause, random_positive};
 use metes_core::keys::{Bytes, LeaseId, Scope, TicketId};
 use metes_core::limits;
@@ -52,7 +51,7 @@ pub struct Taken<W> {
     /// When the queue moved last: the mod revision of [`Ticket::moved`].
     moved: i64,
     /// The time of a durable write.
-    latency: Duration,
+    pub(crate) latency: Duration,
 }
 
 impl<'a, K: Kv> Queue<'a, K> {
@@ -106,7 +105,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             Ok(answered) => answered,
             Err(failure) => {
                 if failure.is_open() || *is_repeated {
-                    let _ = self.leave(&ticket, &[]).await;
+                    let _ = self.leave(&ticket, &[], limits::LEAVE).await;
                 }
                 return Err(failure);
             }
@@ -133,12 +132,10 @@ impl<'a, K: Kv> Queue<'a, K> {
         is_repeated: &mut bool,
     ) -> Result<(Reply, Duration, Txn), Failure> {
         let Session { kv, until, .. } = self.session;
-        // An etcd that accepts connections and never answers is treated like one that cannot be reached.
-        let mut tried = Tried::new();
         loop {
             let (began, txn) = (Instant::now(), txn());
             match self.session.txn(&txn).await {
-                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {}
+                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < until => {}
                 placed => return placed.map(|reply| (reply, began.elapsed(), txn)),
             }
             *is_repeated = true;
@@ -164,8 +161,8 @@ impl<'a, K: Kv> Queue<'a, K> {
         if *is_first {
             return Ok(Turn::Head);
         }
-        let commits = *latency * limits::PATIENCE_LATENCIES;
-        let mut patience = commits.clamp(limits::PATIENCE, limits::PATIENCE_AT_MOST);
+        let mut patience =
+            (*latency * limits::PATIENCE_LATENCIES).clamp(limits::PATIENCE, most_patience(*latency));
         // A watch that was opened before the ticket was taken shows all that happens to it. Else one look is due.
         let shows_all = watch.as_ref().is_some_and(|watch| watch.since() < ticket.create_revision);
         let mut due = Instant::now() + patience + random_pause(patience);
@@ -181,7 +178,9 @@ impl<'a, K: Kv> Queue<'a, K> {
                     );
                 }
                 let keys = [&ticket.key, proof, &ticket.moved].map(|key| Op::Get(key.clone()));
+                let began = Instant::now();
                 let reply = self.session.txn(&Txn::read(keys.to_vec())).await?;
+                let took = began.elapsed();
                 let [own, record, last] = [0, 1, 2].map(|at| reply.found[at].one());
                 match (own, record) {
                     (_, Some(record)) if is_served(record) => return Ok(Turn::Served(record.clone())),
@@ -199,7 +198,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                         return Ok(Turn::Impatient);
                     }
                     *moved = last;
-                    patience = (patience * 2).min(limits::PATIENCE_AT_MOST);
+                    patience = (patience * 2).min(most_patience(took));
                     due = Instant::now() + patience + random_pause(patience);
                 }
                 look_at = due;
@@ -248,24 +247,30 @@ impl<'a, K: Kv> Queue<'a, K> {
         Ok(std::mem::take(&mut reply.found[0].entries))
     }
 
-    /// Removes a ticket and reads keys at the same revision, in at most [`limits::LEAVE`]. After that nobody serves the
-    /// run any more.
+    /// Removes a ticket and reads keys at the same revision, in at most so much time. After that nobody serves the run
+    /// any more.
     ///
     /// # Errors
     /// [`Failure`] if it is not known whether the ticket was removed. Then it ends with its lease.
-    pub async fn leave(&self, ticket: &Ticket, keys: &[Bytes]) -> Result<Reply, Failure> {
+    pub async fn leave(&self, ticket: &Ticket, keys: &[Bytes], most: Duration) -> Result<Reply, Failure> {
         let then = ticket.removal().into_iter().chain(keys.iter().cloned().map(Op::Get)).collect();
         let txn = Txn { step: "leave", then, settles: true, ..Txn::default() };
-        let session = self.session.by(Instant::now() + limits::LEAVE);
-        let left = match timeout(limits::LEAVE, session.txn(&txn)).await {
+        let session = self.session.by(Instant::now() + most);
+        let left = match timeout(most, session.txn(&txn)).await {
             Ok(left) => left,
-            Err(_) => Err(Failure::Unknown(format!("no answer in {} ms", limits::LEAVE.as_millis()))),
+            Err(_) => Err(Failure::Unknown(format!("no answer in {} ms", most.as_millis()))),
         };
         if left.is_err() {
             tracing::info!(queue = %self.scope, "the ticket in the queue stays until its lease ends");
         }
         left
     }
+}
+
+/// The most time for which a waiter sees nothing move, where a request takes so long. Thousands who wait on an etcd that
+/// is overloaded would make it slower by their looks.
+fn most_patience(latency: Duration) -> Duration {
+    (latency * limits::PATIENCE_LATENCIES).clamp(limits::PATIENCE_AT_MOST, limits::PATIENCE_WHERE_SLOW)
 }
 
 #[cfg(test)]

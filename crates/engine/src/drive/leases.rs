@@ -9,7 +9,6 @@ use crate::kv::{Failure, Kv};
 use crate::policy::{FencePolicy, LeaseUse, TicketLease};
 use crate::random::random_pause;
 use crate::session::{Session, new_lease};
-use crate::tried::Tried;
 use metes_core::cooling;
 use metes_core::keys::LeaseId;
 use metes_core::limits;
@@ -153,13 +152,12 @@ impl<K: Kv> Driver<'_, K> {
     /// Gets a new lease. Returns it with the time for which it was granted.
     pub(super) async fn granted(&self, ttl: Duration) -> Result<(LeaseId, Duration), Failure> {
         let until = self.session.until;
-        let mut tried = Tried::new();
         loop {
             let lease = new_lease();
             match self.session.kv.grant(lease, ttl, until).await {
                 Ok(granted) => return Ok((lease, granted)),
                 Err(Failure::LeaseExists) => {}
-                Err(Failure::Unknown(_)) if tried.may_go_on(limits::UNREACHABLE, until) => {
+                Err(Failure::Unknown(_)) if Instant::now() + limits::RETRY_PAUSE < until => {
                     tokio::time::sleep(random_pause(limits::RETRY_PAUSE)).await;
                 }
                 Err(failure) => return Err(failure),

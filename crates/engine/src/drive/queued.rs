@@ -2,12 +2,14 @@
 //! and serves those behind.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
 use super::applied::{Applied, before};
 use super::{Attempt, Attempted, Driver, Footing, Stopped};
 use crate::kv::{Failure, Kv};
+use crate::policy::FencePolicy;
 use crate::queue::{Queue, Taken, Turn};
 use crate::session::Session;
 use metes_core::fence::Fence;
@@ -34,11 +36,25 @@ pub(super) struct Head {
     stray: Vec<NetworkAddress>,
     /// True if a run may wait that nobody has given its turn.
     owes_turn: bool,
+    /// The time of a durable write.
+    latency: Duration,
     /// The queue as it was listed while the last commit was on its way.
     pub(super) listed: Option<Vec<Entry>>,
 }
 
 impl Head {
+    /// The time for which it serves others after its own result is certain.
+    pub(super) fn serves(&self) -> Duration {
+        let by_latency = self.latency * limits::HEAD_SERVES_LATENCIES;
+        by_latency.clamp(limits::HEAD_SERVES, limits::HEAD_SERVES_AT_MOST)
+    }
+
+    /// The most time that it takes beyond that to give the next run its turn.
+    fn ends(&self) -> Duration {
+        let by_latency = self.latency * limits::HEAD_ENDS_LATENCIES;
+        by_latency.clamp(limits::HEAD_ENDS, limits::HEAD_ENDS_AT_MOST)
+    }
+
     /// Notes what a commit from the queue has done.
     pub(super) fn has_committed(&mut self, effects: &Effects, found: &[Found]) {
         let Outcome { gone, stray, has_given_turn, has_ended_queue } = effects.outcome(found);
@@ -86,7 +102,7 @@ impl<K: Kv> Driver<'_, K> {
         // Before the wait, because a tombstone may end with its lease while this run waits.
         change.learn(seen);
         let ticket = taken.ticket.clone();
-        let mut head = Head::default();
+        let mut head = Head { latency: taken.latency, ..Head::default() };
         let mut attempted = self.stand(change, &queue, taken, &reads, &mut head, seen).await;
         if !matches!(attempted, Ok(Attempt::Committed(_))) {
             attempted = self.leave(change, &queue, &ticket, &mut head, attempted).await;
@@ -120,24 +136,25 @@ impl<K: Kv> Driver<'_, K> {
         }
         let proof = change.proof();
         let mut has_given_way = false;
+        // Where etcd is slow, it takes its ticket back in time: a head would serve it for nothing.
+        let wait_until = self.policy.wait_until - (self.leaves(head) - limits::LEAVE);
         loop {
             let is_served = |found: &Entry| change.served(found).is_some();
-            head.gives_way =
-                match queue.by(self.policy.wait_until).wait(&mut taken, &proof, is_served).await? {
-                    Turn::Head => false,
-                    // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
-                    Turn::Impatient => !has_given_way,
-                    Turn::Served(found) => {
-                        self.acknowledge(Applied::shown(&found), seen).await?;
-                        return Ok(Attempt::Committed(change.served(&found)));
-                    }
-                    Turn::Gone => {
-                        // It ended with its lease.
-                        self.lose_lease();
-                        return Ok(Attempt::Again);
-                    }
-                    Turn::OutOfTime => return Err(Stopped::OutOfTime),
-                };
+            head.gives_way = match queue.by(wait_until).wait(&mut taken, &proof, is_served).await? {
+                Turn::Head => false,
+                // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
+                Turn::Impatient => !has_given_way,
+                Turn::Served(found) => {
+                    self.acknowledge(Applied::shown(&found), seen).await?;
+                    return Ok(Attempt::Committed(change.served(&found)));
+                }
+                Turn::Gone => {
+                    // It ended with its lease.
+                    self.lose_lease();
+                    return Ok(Attempt::Again);
+                }
+                Turn::OutOfTime => return Err(Stopped::OutOfTime),
+            };
             head.owes_turn = true;
             if !taken.is_first {
                 head.line = self.line(queue, &ticket, reads, seen).await?;
@@ -199,6 +216,15 @@ impl<K: Kv> Driver<'_, K> {
         Ok(is_served.then_some(Attempt::Committed(Some(done))))
     }
 
+    /// The most time that a run takes to remove its ticket if it is not served.
+    fn leaves(&self, head: &Head) -> Duration {
+        match self.policy.fencing {
+            // A free needs its time for the way without a ticket.
+            FencePolicy::Nothing => limits::LEAVE,
+            _ => (head.latency * limits::LEAVE_LATENCIES).clamp(limits::LEAVE, limits::LEAVE_AT_MOST),
+        }
+    }
+
     /// Leaves the queue without a commit. If another run has served this one before it left, that is the result, unless
     /// this run has found that it must not be.
     async fn leave<C: Change>(
@@ -209,7 +235,7 @@ impl<K: Kv> Driver<'_, K> {
         head: &mut Head,
         attempted: Attempted<C>,
     ) -> Attempted<C> {
-        let Ok(reply) = queue.leave(ticket, &[change.proof()]).await else {
+        let Ok(reply) = queue.leave(ticket, &[change.proof()], self.leaves(head)).await else {
             self.may_be_served = true;
             return attempted;
         };
@@ -258,9 +284,9 @@ impl<K: Kv> Driver<'_, K> {
         seen: &mut Snapshot,
     ) -> Result<(), Failure> {
         head.gone.insert(ticket.key.clone());
-        let stop_at = Instant::now() + limits::HEAD_SERVES;
+        let stop_at = Instant::now() + head.serves();
         // Its caller waits for the result that is certain.
-        let until = self.session.until.min(stop_at + limits::HEAD_ENDS);
+        let until = self.session.until.min(stop_at + head.ends());
         let queue = &queue.by(until);
         let mut lost = 0;
         while (head.owes_turn || !head.stray.is_empty())
@@ -284,7 +310,8 @@ impl<K: Kv> Driver<'_, K> {
                 None => continue,
             };
             let goes_on = head.owes_turn && effects.turn.is_none();
-            let (committed, listed) = send(queue.session(), &txn, goes_on.then_some(queue)).await;
+            let listing = goes_on.then_some((queue, head.serves()));
+            let (committed, listed) = send(queue.session(), &txn, listing).await;
             let reply = committed?;
             if reply.succeeded {
                 seen.apply(&txn, &reply);
@@ -323,15 +350,15 @@ impl<K: Kv> Driver<'_, K> {
 }
 
 /// Sends a commit. The listing of the queue for the next one travels with it, if a queue is named. The commit's answer
-/// does not wait for a slow one.
+/// waits for it so long, at most.
 pub(super) async fn send<K: Kv>(
     session: Session<'_, K>,
     txn: &Txn,
-    queue: Option<&Queue<'_, K>>,
+    queue: Option<(&Queue<'_, K>, Duration)>,
 ) -> (Result<Reply, Failure>, Option<Vec<Entry>>) {
-    let Some(queue) = queue else { return (session.txn(txn).await, None) };
+    let Some((queue, most)) = queue else { return (session.txn(txn).await, None) };
     let mut ignored = Snapshot::default();
-    let listing = timeout(limits::HEAD_SERVES, queue.tickets(&[], &mut ignored));
+    let listing = timeout(most, queue.tickets(&[], &mut ignored));
     let (committed, listed) = tokio::join!(session.txn(txn), listing);
     (committed, listed.ok().and_then(Result::ok))
 }
