@@ -8,7 +8,7 @@ use self::full::Shortage;
 pub use self::give_back::undo;
 use super::Run;
 use crate::commands::errors::OrCni;
-use metes_config::cni::error::Error;
+use metes_config::cni::error::{Code, Error};
 use metes_core::keys::Bytes;
 use metes_core::plan::allot::{Added, Allotment, Allotted};
 use metes_core::plan::ask::Ask;
@@ -67,6 +67,9 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     let added = allot(run, ask, &mut allotment, &left, &mut driver).await;
     if added.is_err() && driver.may_be_served() {
         undo(run, ask).await;
+    }
+    if added.as_ref().is_err_and(|e| e.code == Code::TryAgain) && run.was_slow() {
+        run.leaving().unanswered(&mut driver, &left);
     }
     added
 }

@@ -44,8 +44,8 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     }
     let unanswered = mark.as_ref().and_then(|mark| mark.hints.unanswered_before(&run.start));
     // One that is repeated asks.
-    if unanswered.is_some_and(|other| other.owner != digest_of(run, owner)) {
-        let why = "etcd has not answered another DEL a moment ago";
+    if unanswered.is_some_and(|other| other.owner.as_ref() != Some(&digest_of(run, owner))) {
+        let why = "etcd has not answered another run a moment ago";
         return spool(run, owner, pod_uid, (&why, OutOfTime::REASONS));
     }
     let free = Free {
@@ -165,7 +165,7 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
 /// Tells the other DELs of the node that etcd does not answer. A node without a mark has nowhere to.
 fn note_unanswered<K: Kv>(run: &Run<'_, K>, owner: &Owner, mark: Option<Mark>) {
     if let Some(Mark { seen, .. }) = mark {
-        let unanswered = Unanswered { owner: digest_of(run, owner), at: (run.clock)() };
+        let unanswered = Unanswered { owner: Some(digest_of(run, owner)), at: (run.clock)() };
         run.mark.raise(seen, |hints| hints.unanswered = Some(unanswered));
     }
 }
@@ -189,11 +189,10 @@ fn can_wait(failure: &Failure) -> bool {
     }
 }
 
-/// This DEL has also done what was spooled for this owner before.
+/// This DEL does also what was spooled for this owner before it: it has been done, or is spooled itself.
 fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
     for kept in run.spool.of(owner) {
-        let start = &kept.spooled.start;
-        if *start == run.start || run.start.is_after(Some(start)) {
+        if run.start.is_after(Some(&kept.spooled.start)) {
             run.spool.forget(&kept);
         }
     }
@@ -210,6 +209,7 @@ fn spool<K: Kv>(
         Ok(()) => {
             let container = &owner.container_id;
             tracing::warn!(%container, ifname = %owner.ifname, %why, remedy, "DEL is spooled");
+            forget_spooled(run, owner);
             Ok(Done::Spooled)
         }
         Err(e) => Err(neither(why, &e)),

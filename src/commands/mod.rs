@@ -15,7 +15,7 @@ use self::errors::OrCni;
 use metes_config::cni::error::{Code, Error};
 use metes_config::cni::request::Attachment;
 use metes_core::cooling::CoolingLeases;
-use metes_core::keys::Bytes;
+use metes_core::keys::{Bytes, LeaseId};
 use metes_core::known::{HighWater, judged_by};
 use metes_core::limits;
 use metes_core::plan::ask::{Ask, RunStamp};
@@ -25,11 +25,11 @@ use metes_core::snapshot::Snapshot;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::{Witness, WitnessRun};
 use metes_engine::prefix;
-use metes_engine::random::{random, random_id};
-use metes_engine::release::{self, FreeError, NotFreed};
+use metes_engine::random::{random, random_below, random_id};
+use metes_engine::release::{self, FreeError, FreeHints, NotFreed};
 use metes_engine::session::Session;
 use metes_node::errors::suspect;
-use metes_node::mark::{Mark, MarkFile};
+use metes_node::mark::{Mark, MarkFile, NodeLease};
 use metes_node::node::{self, Identity};
 use metes_node::owner_hints::OwnerHintFile;
 use metes_node::remember::Leaving;
@@ -123,6 +123,11 @@ impl<'a, K: Kv> Run<'a, K> {
             return Err(Error::new(Code::TryAgain, "the process that asked for an address is gone"));
         }
         Ok(())
+    }
+
+    /// True if it has met an etcd that is slow, overloaded or away.
+    fn was_slow(&self) -> bool {
+        node::has_outlasted(&self.start, &(self.clock)(), limits::SLOW_RUN)
     }
 
     /// The node's mark, as a verb begins: from here on its etcd is the one whose answers count.
@@ -262,16 +267,27 @@ impl<'a, K: Kv> Run<'a, K> {
         let former = if *unanswered { Vec::new() } else { self.node.names().former_owners(owner) };
         let free = Free { caller, tombstone, former: &former, ..Free::of(owner, guard) };
         // What nobody heard of does not cool.
-        let (hints, mut leases) = (release::FreeHints::default(), CoolingLeases::default());
+        let mut leases = CoolingLeases::default();
         let leases = (!unanswered).then_some(&mut leases);
+        let mark = self.mark.read();
+        let shared = mark.as_ref().and_then(|mark| mark.hints.tombstones_for(&self.start));
+        let hints = FreeHints { lease: shared.map(|lease| LeaseId(lease.id)), ..FreeHints::default() };
         let (freed, left) =
             release::carry_out(self.session.by(until), free, (hints, witness), leases).await?;
+        if let (Some(mark), Some(LeaseId(id))) = (mark, left.lease) {
+            let since = self.start.clone();
+            self.mark.raise(mark.seen, |hints| hints.tombstones = Some(NodeLease { id, since }));
+        }
         Ok((freed, left.lacks_tombstone))
     }
 
     /// Carries out what other runs spooled, for a bounded time. A run does this after its answer. However slow etcd is,
-    /// one entry has the time that a DEL has, so the spool empties in the end.
+    /// one entry has the time that a DEL has, so the spool empties in the end. Where etcd is overloaded, most runs leave
+    /// it to later ones: there is an entry for each network of each pod that has failed, and ADDs wait.
     pub async fn drain_spool(&self) {
+        if self.was_slow() && random_below(limits::DRAIN_ONE_IN) != 0 {
+            return;
+        }
         let began = Instant::now();
         let mut until = began + limits::DEL_DEADLINE;
         for kept in self.spool.some(limits::DRAIN_ENTRIES, random()) {

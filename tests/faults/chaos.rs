@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType};
+use metes_core::limits;
 use metes_core::txn::{Op, Txn};
 use metes_engine::kv::{Failure, Kv};
 use metes_etcd::client as store;
@@ -944,6 +945,59 @@ fn a_connection_is_kept_once_after_a_request_without_an_answer() {
     }
     cluster.store().as_user("root", SECRET).run(async |client| client.auth_disable().await);
     cluster.assert_clean();
+}
+
+/// Multus and the runtime send two DELs for each network of a pod whose ADD has failed. If each of them asked, an
+/// overloaded etcd would have more to do than with the ADD.
+#[test]
+fn what_follows_an_add_without_an_answer_costs_etcd_next_to_nothing() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let proxy = GrpcProxy::before(&etcd.endpoint());
+    let node = node_behind(&cluster, "n1", &proxy.endpoint());
+    let config = network(json!({"range": "10.73.0.0/24"}));
+    cluster.node("another").add("c").config(&config).run().address();
+    // It leaves a mark, and a lease for tombstones.
+    node.del("none").config(&config).run().silent();
+    proxy.rule(GrpcRule::of(Kind::Look).stall());
+    node.add("c").config(&config).run().error(11);
+    let grants = proxy.count(Kind::Grant);
+    assert_eq!(grants, 2, "a lease for the DEL, and one for the ADD");
+    proxy.clear();
+    let calls = || [Kind::Look, Kind::Bury, Kind::Free, Kind::Other].map(|kind| proxy.count(kind));
+    let before = calls();
+    for container in ["c", "d", "c", "d"] {
+        node.del(container).config(&config).run().silent();
+    }
+    assert_eq!(calls(), before, "they did not ask");
+    assert_eq!(node.spooled_dels().len(), 2, "one for each owner");
+    node.add("e").config(&config).run().address();
+    assert_eq!(node.spooled_dels().len(), 0, "the ADD has carried them out");
+    assert_eq!(proxy.count(Kind::Grant), grants, "the leases of the node have served for all that");
+    let holders: Vec<String> = held(&cluster).into_keys().collect();
+    assert_eq!(holders, ["c", "e"]);
+    cluster.leave_unclean();
+}
+
+/// Of thousands of runs that try again at once, one would win.
+#[test]
+fn a_run_that_loses_a_slow_commit_takes_a_ticket() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let proxy = GrpcProxy::before(&etcd.endpoint());
+    let (near, far) = (cluster.node("near"), node_behind(&cluster, "far", &proxy.endpoint()));
+    let config = network(json!({"range": "10.74.0.0/24"}));
+    let gate = Gate::shut();
+    proxy.rule(GrpcRule::of(Kind::Commit).nth(1).hold(&gate));
+    let add = far.add("c").config(&config).spawn();
+    proxy.wait_struck(1);
+    let until = Instant::now() + 2 * limits::CLEAR_WITHIN;
+    near.add("quicker").config(&config).run().address();
+    thread::sleep(until.saturating_duration_since(Instant::now()));
+    gate.open();
+    add.wait().address();
+    assert_eq!((proxy.count(Kind::Ticket), held(&cluster).len()), (1, 2));
+    cluster.leave_unclean();
 }
 
 /// One of two members refuses the certificate, as long as it runs; the other one answers, and then has no leader for a

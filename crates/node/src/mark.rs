@@ -57,16 +57,17 @@ pub struct Hints {
     /// When a run last met others in a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crowded: Option<RunStart>,
-    /// The last DEL that etcd did not answer.
+    /// The last ADD or DEL that etcd did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<Unanswered>,
 }
 
-/// A DEL that has given up because etcd did not answer it.
+/// An ADD or a DEL that has given up because etcd did not answer it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unanswered {
-    /// The digest of its owner's key.
-    pub owner: String,
+    /// The digest of a DEL's owner's key; none for an ADD.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// When it gave up.
     pub at: RunStart,
 }
@@ -118,10 +119,10 @@ impl Hints {
         is_recent(self.crowded.as_ref(), start, limits::CROWD_MEMORY)
     }
 
-    /// The DEL that etcd did not answer a moment before `start`: it will not answer another one either.
+    /// The run that etcd did not answer a moment before `start`: it will not answer a DEL either.
     #[must_use]
     pub fn unanswered_before(&self, start: &RunStart) -> Option<&Unanswered> {
-        let is_recent = |del: &&Unanswered| is_recent(Some(&del.at), start, limits::UNANSWERED_MEMORY);
+        let is_recent = |run: &&Unanswered| is_recent(Some(&run.at), start, limits::UNANSWERED_MEMORY);
         self.unanswered.as_ref().filter(is_recent)
     }
 }

@@ -1,6 +1,6 @@
 //! An ADD raises the mark of its node, and leaves hints that may save the next run a request.
 
-use super::mark::{MarkFile, NodeLease};
+use super::mark::{MarkFile, NodeLease, Unanswered};
 use super::node;
 use super::owner_hints::{Interface, OwnerHintFile};
 use super::recall::{LeftBehind, is_young};
@@ -69,6 +69,25 @@ impl Leaving<'_> {
             (hints.lease, hints.tickets) = (lease, tickets);
             hints.unanswered = None;
             hints.crowded = crowded.or(hints.crowded.take());
+        });
+    }
+
+    /// Tells the node's DELs that etcd has not answered this ADD, and leaves the leases that it has got all the same: an
+    /// overloaded etcd must not grant them once more. A node without a mark has nowhere to.
+    pub fn unanswered<K: Kv>(self, driver: &mut Driver<'_, K>, before: &LeftBehind) {
+        let Some(seen) = before.known() else { return };
+        driver.share_lease();
+        let (hints, since) = (before.hints(), self.start.clone());
+        let new = |lease: Option<LeaseId>, known: &Option<NodeLease>| {
+            let lease = lease.filter(|lease| known.as_ref().is_none_or(|known| known.id != lease.0));
+            lease.map(|LeaseId(id)| NodeLease { id, since: since.clone() })
+        };
+        let lease = new(driver.lease(), &hints.lease);
+        let tickets = new(driver.own_ticket_lease(), &hints.tickets);
+        self.mark.raise(seen, |hints| {
+            hints.lease = lease.or(hints.lease.take());
+            hints.tickets = tickets.or(hints.tickets.take());
+            hints.unanswered = Some(Unanswered { owner: None, at: self.now });
         });
     }
 
