@@ -282,8 +282,8 @@ impl<'a, K: Kv> Run<'a, K> {
     }
 
     /// Carries out what other runs spooled, for a bounded time. A run does this after its answer. However slow etcd is,
-    /// one entry has the time that a DEL has, so the spool empties in the end. Where etcd is overloaded, most runs leave
-    /// it to later ones: there is an entry for each network of each pod that has failed, and ADDs wait.
+    /// one entry has the time that a DEL has, so the spool empties in the end. Where etcd is overloaded, most runs
+    /// leave it to later ones: there is an entry for each network of each pod that has failed, and ADDs wait.
     pub async fn drain_spool(&self) {
         if self.was_slow() && random_below(limits::DRAIN_ONE_IN) != 0 {
             return;

@@ -2,9 +2,9 @@
 //!
 //! A member that is overloaded is slow in everything. If a request is given up too soon and sent anew, the member has
 //! done its work for nothing, and has more to do: a new connection costs it more than the request. So an attempt has
-//! time by what its connection and the last answer took, and twice as long as one before it without an answer. Of thousands of runs that
-//! waited as long each time, none would be answered any more. The first time is short, because a request that is lost
-//! with a leader must be sent again soon.
+//! time by what its connection and the last answer took, and twice as long as one before it without an answer. Of
+//! thousands of runs that waited as long each time, none would be answered any more. The first time is short, because a
+//! request that is lost with a leader must be sent again soon.
 
 use std::cell::Cell;
 use std::time::Duration;

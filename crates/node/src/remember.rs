@@ -72,8 +72,8 @@ impl Leaving<'_> {
         });
     }
 
-    /// Tells the node's DELs that etcd has not answered this ADD, and leaves the leases that it has got all the same: an
-    /// overloaded etcd must not grant them once more. A node without a mark has nowhere to.
+    /// Tells the node's DELs that etcd has not answered this ADD, and leaves the leases that it has got all the same:
+    /// an overloaded etcd must not grant them once more. A node without a mark has nowhere to.
     pub fn unanswered<K: Kv>(self, driver: &mut Driver<'_, K>, before: &LeftBehind) {
         let Some(seen) = before.known() else { return };
         driver.share_lease();
