@@ -10,7 +10,7 @@ use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, LeaseId, digest_hex};
 use metes_core::known::HighWater;
 use metes_core::plan::free::{Free, FreeGuard, Freed};
-use metes_core::pool::{Caller, Owner, PodUid};
+use metes_core::pool::{Caller, Owner, PodUid, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_engine::drive::OutOfTime;
 use metes_engine::kv::{Failure, Kv};
@@ -87,7 +87,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
                     Err(e) => Err(neither(&"etcd has no space for its tombstone", &e)),
                 };
             }
-            forget_spooled(run, owner);
+            forget_spooled(run, owner, |start| *start == run.start || run.start.is_after(Some(start)));
             Ok(Done::Freed)
         }
         Err(NotFreed::Failed(FreeError::Store(failure))) if can_wait(&failure) => {
@@ -189,12 +189,10 @@ fn can_wait(failure: &Failure) -> bool {
     }
 }
 
-/// This DEL does also what was spooled for this owner before it: it has been done, or is spooled itself.
-fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
-    for kept in run.spool.of(owner) {
-        if run.start.is_after(Some(&kept.spooled.start)) {
-            run.spool.forget(&kept);
-        }
+/// This DEL does also what was spooled for this owner at such starts.
+fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner, does: impl Fn(&RunStart) -> bool) {
+    for kept in run.spool.of(owner).iter().filter(|kept| does(&kept.spooled.start)) {
+        run.spool.forget(kept);
     }
 }
 
@@ -209,7 +207,7 @@ fn spool<K: Kv>(
         Ok(()) => {
             let container = &owner.container_id;
             tracing::warn!(%container, ifname = %owner.ifname, %why, remedy, "DEL is spooled");
-            forget_spooled(run, owner);
+            forget_spooled(run, owner, |start| run.start.is_after(Some(start)));
             Ok(Done::Spooled)
         }
         Err(e) => Err(neither(why, &e)),
