@@ -80,7 +80,7 @@ fn exec(etcd: &Path, config: &Path) -> Result<(), Failure> {
     let keys = object(config, &files::read(config)?)?;
     let variables = environment::variables(&keys, config, &version)?;
     // Beside the data: a member that starts again refuses from its first moment what it refused before.
-    let crl = path(keys.get("data-dir"), config, "data-dir")?.with_extension(crl::EXTENSION);
+    let crl = files::beside(&path(keys.get("data-dir"), config, "data-dir")?, crl::EXTENSION);
     crl::write_if_missing(&crl)?;
     let e = Command::new(etcd).envs(variables).env("ETCD_CLIENT_CRL_FILE", crl).exec();
     Err(Failure::on("run", etcd)(e))

@@ -100,6 +100,26 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
+/// The path of what stands beside a file or folder and has its name, with this at its end.
+pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".");
+    name.push(ending);
+    path.with_file_name(name)
+}
+
 fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_beside_has_the_whole_name() {
+        for (path, expected) in [("/etcd/data", "/etcd/data.crl"), ("/etcd/v3.6/", "/etcd/v3.6.crl")] {
+            assert_eq!(beside(Path::new(path), "crl"), Path::new(expected));
+        }
+    }
 }

@@ -23,7 +23,7 @@ const TOKEN: usize = 16;
 pub(crate) fn restore(arguments: &EtcdRestoreArgs) -> Result<String, Failure> {
     let EtcdRestoreArgs { template, node_ip, snapshot, data_dir, etcdutl, once_for } = arguments;
     // Not in the data, where etcd would complain of it.
-    let marker = data_dir.with_extension("restored-for");
+    let marker = files::beside(data_dir, "restored-for");
     if let Some(name) = once_for
         && files::read_if_there(&marker)?.is_some_and(|done| done == name.as_bytes())
     {
@@ -34,7 +34,7 @@ pub(crate) fn restore(arguments: &EtcdRestoreArgs) -> Result<String, Failure> {
     refuse_if_it_runs(data_dir)?;
     let digest = digest(snapshot)?;
     // A run that was killed has left it.
-    let new = data_dir.with_extension("restoring");
+    let new = files::beside(data_dir, "restoring");
     files::remove_if_there(&new)?;
     let token = format!("restored-{}", &digest[..TOKEN]);
     let run = Command::new(etcdutl)
@@ -48,7 +48,7 @@ pub(crate) fn restore(arguments: &EtcdRestoreArgs) -> Result<String, Failure> {
     if !status.success() {
         return Err(Failure::new(format!("{} failed ({status}): see above", etcdutl.display())));
     }
-    let old = data_dir.with_extension(format!("old-{}", stamp(OffsetDateTime::now_utc())));
+    let old = files::beside(data_dir, &format!("old-{}", stamp(OffsetDateTime::now_utc())));
     let set_aside = data_dir.exists();
     if set_aside {
         fs::rename(data_dir, &old).map_err(Failure::on("write", &old))?;
