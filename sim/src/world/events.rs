@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metes_core::keys::{Key, LeaseId, PodInterface};
 use metes_core::known::HighWater;
+use metes_core::limits;
 use metes_core::pool::{
     Addr, Bits, Labels, Meta, NetworkName, Owner, OwnerRecord, Page, PodIndex, Record, RunStart, Tombstone,
     VERSION,
@@ -326,8 +327,10 @@ impl<'w> World<'w> {
         self.truth.written_by_hand.extend(owners);
         self.is_by_hand = true;
         self.tree.is_by_hand = true;
-        let done = self.model.txn(&Txn { step: "by hand", then: ops, ..Txn::default() });
-        debug_assert!(done.is_ok(), "{done:?}");
+        for ops in ops.chunks(limits::TXN_OPS) {
+            let done = self.model.txn(&Txn { step: "by hand", then: ops.to_vec(), ..Txn::default() });
+            debug_assert!(done.is_ok(), "{done:?}");
+        }
         let followed = self.follow();
         self.is_by_hand = false;
         self.tree.is_by_hand = false;
