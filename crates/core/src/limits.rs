@@ -180,13 +180,13 @@ pub const PATIENCE: Duration = Duration::from_millis(200);
 pub const PATIENCE_LATENCIES: u32 = 4;
 /// A waiter that sees the queue move looks more and more rarely.
 pub const PATIENCE_AT_MOST: Duration = Duration::from_secs(2);
-/// The same where durable writes take so long that it is less than [`PATIENCE_LATENCIES`] of them.
+/// The same where [`PATIENCE_LATENCIES`] durable writes take longer than that.
 pub const PATIENCE_WHERE_SLOW: Duration = Duration::from_secs(8);
 /// When a ticket is seen to vanish, the owner's record is seen so soon if the run was served.
 pub const SERVED_WITHIN: Duration = Duration::from_millis(20);
 /// The time for which a run that has its own result serves others.
 pub const HEAD_SERVES: Duration = Duration::from_millis(100);
-/// The same where durable writes are slow: so many of them, up to a time. To hand over takes two.
+/// The same in durable writes, where those are slow.
 pub const HEAD_SERVES_LATENCIES: u32 = 4;
 /// The most that it comes to.
 pub const HEAD_SERVES_AT_MOST: Duration = Duration::from_secs(1);
@@ -203,7 +203,7 @@ pub(crate) const TICKET_BYTES: usize = 4096;
 
 /// The longest that a run takes to remove its ticket on its way out.
 pub const LEAVE: Duration = Duration::from_millis(300);
-/// The same where durable writes are slow: so many of them, up to a time.
+/// The same in durable writes, where those are slow.
 pub const LEAVE_LATENCIES: u32 = 2;
 /// The most that it comes to: less than one attempt, so that it is sent only once.
 pub const LEAVE_AT_MOST: Duration = Duration::from_millis(1200);

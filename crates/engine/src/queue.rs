@@ -267,8 +267,8 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 }
 
-/// The most time for which a waiter sees nothing move, where a request takes so long. Thousands who wait on an etcd
-/// that is overloaded would make it slower by their looks.
+/// The longest time between two looks of a waiter, where a request takes `latency`. The looks of thousands of waiters
+/// would make an overloaded etcd slower.
 fn most_patience(latency: Duration) -> Duration {
     (latency * limits::PATIENCE_LATENCIES).clamp(limits::PATIENCE_AT_MOST, limits::PATIENCE_WHERE_SLOW)
 }
