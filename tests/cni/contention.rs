@@ -265,7 +265,7 @@ fn who_stands_behind_another_does_not_take_its_own_ticket_for_a_turn() {
         };
         assert!(take("first").await.is_first);
         // Half of the time after which it would lose patience.
-        let waiting = queue.by(Instant::now() + limits::PATIENCE / 2);
+        let waiting = queue.by(Instant::now() + limits::PATIENCE.least / 2);
         let turn = waiting.wait(&mut take("second").await, &keys.owner(&owner("second")), |_| false).await;
         // A request of the wait that is on its way at that moment has no answer.
         assert!(matches!(turn, Ok(Turn::OutOfTime) | Err(Failure::Unknown(_))), "{turn:?}");

@@ -153,6 +153,24 @@ impl From<Duration> for Patience {
     }
 }
 
+/// A time that follows how long a durable write takes in an etcd.
+#[derive(Debug, Clone, Copy)]
+pub struct InWrites {
+    /// So many durable writes.
+    pub writes: u32,
+    /// The least that it comes to.
+    pub least: Duration,
+    /// The most that it comes to.
+    pub most: Duration,
+}
+
+impl InWrites {
+    /// The time where a durable write takes `latency`.
+    pub fn at(self, latency: Duration) -> Duration {
+        (latency * self.writes).clamp(self.least, self.most)
+    }
+}
+
 /// The time for which a certificate and its key may not fit each other, for they are replaced one after the other. Also
 /// the time for which a run tries where each endpoint refuses it for a reason that lasts.
 pub const REPLACEMENT: Duration = Duration::from_millis(500);
@@ -175,38 +193,29 @@ pub const RACE_PAUSE_ALONE: Duration = Duration::from_secs(1);
 
 /// The least time for which a waiter sees nothing move before it goes to the head from where it stands; at most twice
 /// that.
-pub const PATIENCE: Duration = Duration::from_millis(200);
-/// The same in durable writes, where those are slow.
-pub const PATIENCE_LATENCIES: u32 = 4;
-/// A waiter that sees the queue move looks more and more rarely.
-pub const PATIENCE_AT_MOST: Duration = Duration::from_secs(2);
-/// The same where [`PATIENCE_LATENCIES`] durable writes take longer than that.
-pub const PATIENCE_WHERE_SLOW: Duration = Duration::from_secs(8);
+pub const PATIENCE: InWrites =
+    InWrites { writes: 4, least: Duration::from_millis(200), most: Duration::from_secs(8) };
+/// A waiter that sees the queue move looks more and more rarely, until so much time is between two looks.
+pub const PATIENCE_AT_MOST: InWrites =
+    InWrites { writes: 4, least: Duration::from_secs(2), most: Duration::from_secs(8) };
 /// When a ticket is seen to vanish, the owner's record is seen so soon if the run was served.
 pub const SERVED_WITHIN: Duration = Duration::from_millis(20);
 /// The time for which a run that has its own result serves others.
-pub const HEAD_SERVES: Duration = Duration::from_millis(100);
-/// The same in durable writes, where those are slow.
-pub const HEAD_SERVES_LATENCIES: u32 = 4;
-/// The most that it comes to.
-pub const HEAD_SERVES_AT_MOST: Duration = Duration::from_secs(1);
-/// The most time that it takes beyond that to end, where requests are slow.
-pub const HEAD_ENDS: Duration = Duration::from_millis(500);
-/// The same in durable writes, where those are slow: a turn that is not given costs all who wait more.
-pub const HEAD_ENDS_LATENCIES: u32 = 3;
-/// The most that it comes to.
-pub const HEAD_ENDS_AT_MOST: Duration = Duration::from_secs(3);
+pub const HEAD_SERVES: InWrites =
+    InWrites { writes: 4, least: Duration::from_millis(100), most: Duration::from_secs(1) };
+/// The most time that it takes beyond that to give the next run its turn: a turn that is not given costs all who wait
+/// more.
+pub const HEAD_ENDS: InWrites =
+    InWrites { writes: 3, least: Duration::from_millis(500), most: Duration::from_secs(3) };
 /// The number of tickets that a head reads at once.
 pub const LINE_TICKETS: i64 = 200;
 /// The largest ticket, in bytes. A larger request is left out of it, and its run is not served by others.
 pub(crate) const TICKET_BYTES: usize = 4096;
 
-/// The longest that a run takes to remove its ticket on its way out.
-pub const LEAVE: Duration = Duration::from_millis(300);
-/// The same in durable writes, where those are slow.
-pub const LEAVE_LATENCIES: u32 = 2;
-/// The most that it comes to: less than one attempt, so that it is sent only once.
-pub const LEAVE_AT_MOST: Duration = Duration::from_millis(1200);
+/// The longest that a run takes to remove its ticket on its way out. That is less than one attempt, so it is sent only
+/// once.
+pub const LEAVE: InWrites =
+    InWrites { writes: 2, least: Duration::from_millis(300), most: Duration::from_millis(1200) };
 /// The time that DEL keeps in reserve to free without a ticket.
 pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
 /// The time for which a run that has answered carries out spooled entries of others.

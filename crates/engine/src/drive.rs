@@ -504,7 +504,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 _ => None,
             };
             let began = Instant::now();
-            let listing = crowd.as_ref().map(|queue| (queue, head.serves()));
+            let listing = crowd.as_ref().map(|queue| (queue, limits::HEAD_SERVES.at(head.latency)));
             let (committed, listed) = send(self.session, &commit.txn, listing).await;
             let was_slow = began.elapsed() > limits::CLEAR_WITHIN;
             match committed {

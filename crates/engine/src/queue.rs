@@ -105,7 +105,7 @@ impl<'a, K: Kv> Queue<'a, K> {
             Ok(answered) => answered,
             Err(failure) => {
                 if failure.is_open() || *is_repeated {
-                    let _ = self.leave(&ticket, &[], limits::LEAVE).await;
+                    let _ = self.leave(&ticket, &[], limits::LEAVE.least).await;
                 }
                 return Err(failure);
             }
@@ -161,8 +161,7 @@ impl<'a, K: Kv> Queue<'a, K> {
         if *is_first {
             return Ok(Turn::Head);
         }
-        let mut patience =
-            (*latency * limits::PATIENCE_LATENCIES).clamp(limits::PATIENCE, most_patience(*latency));
+        let mut patience = limits::PATIENCE.at(*latency);
         // A watch that was opened before the ticket was taken shows all that happens to it. Else one look is due.
         let shows_all = watch.as_ref().is_some_and(|watch| watch.since() < ticket.create_revision);
         let mut due = Instant::now() + patience + random_pause(patience);
@@ -198,7 +197,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                         return Ok(Turn::Impatient);
                     }
                     *moved = last;
-                    patience = (patience * 2).min(most_patience(took));
+                    patience = (patience * 2).min(limits::PATIENCE_AT_MOST.at(took));
                     due = Instant::now() + patience + random_pause(patience);
                 }
                 look_at = due;
@@ -267,12 +266,6 @@ impl<'a, K: Kv> Queue<'a, K> {
     }
 }
 
-/// The longest time between two looks of a waiter, where a request takes `latency`. The looks of thousands of waiters
-/// would make an overloaded etcd slower.
-fn most_patience(latency: Duration) -> Duration {
-    (latency * limits::PATIENCE_LATENCIES).clamp(limits::PATIENCE_AT_MOST, limits::PATIENCE_WHERE_SLOW)
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
@@ -288,6 +281,11 @@ mod tests {
     #[derive(Default)]
     struct Members {
         store: RefCell<Memory>,
+        /// The time that each request takes beyond that.
+        slow_by: Cell<Duration>,
+        requests: Cell<u32>,
+        /// A key that others write all the time.
+        busy: RefCell<Option<Bytes>>,
         to_lose: Cell<u32>,
         /// No watch is confirmed, and after a request was lost nobody can connect.
         are_cut_off: Cell<bool>,
@@ -324,7 +322,12 @@ mod tests {
                 tokio::time::sleep(limits::REQUEST_ATTEMPT).await;
                 return Err(Failure::Unknown("no answer".into()));
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10) + self.slow_by.get()).await;
+            self.requests.set(self.requests.get() + 1);
+            if let Some(busy) = self.busy.borrow().clone() {
+                let then = vec![Op::Put(busy, Vec::new(), None)];
+                self.store.borrow_mut().apply(&Txn { then, ..Txn::default() });
+            }
             Ok(self.store.borrow_mut().apply(txn))
         }
 
@@ -385,7 +388,30 @@ mod tests {
         let began = Instant::now();
         let turn = queue.wait(&mut taken, &proof, |_| false).await;
         assert!(matches!(turn, Ok(Turn::Impatient)), "{turn:?}");
-        assert!(began.elapsed() < 3 * limits::PATIENCE, "{:?}", began.elapsed());
+        assert!(began.elapsed() < 3 * limits::PATIENCE.least, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_looks_more_rarely_where_requests_take_long() {
+        let members = Members { slow_by: Cell::new(Duration::from_secs(2)), ..Members::default() };
+        let (keys, scope) = (Keys::new("/m/"), Scope::stored("s").expect("a scope"));
+        let until = Instant::now() + 2 * limits::ADD_DEADLINE;
+        let queue = Queue::new(Session { kv: &members, keys: &keys, until }, &scope);
+        let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
+        let proof = b"/m/o/x".to_vec();
+        let take = async || {
+            let (mut seen, mut is_repeated) = (Snapshot::default(), false);
+            let leases = (LeaseId(7), LeaseId(7));
+            queue.take(leases, (&record, &proof), (&[], &|| None), &mut seen, &mut is_repeated).await
+        };
+        assert!(take().await.expect("a ticket").is_first);
+        let mut taken = take().await.expect("another ticket");
+        members.busy.replace(Some(taken.ticket.moved.clone()));
+        members.requests.set(0);
+        let turn = queue.wait(&mut taken, &proof, |_| false).await;
+        assert!(matches!(turn, Ok(Turn::OutOfTime)), "the queue moves all the time: {turn:?}");
+        let looks = members.requests.get();
+        assert!((2..=4).contains(&looks), "{looks} looks in 36 s");
     }
 
     #[tokio::test(start_paused = true)]

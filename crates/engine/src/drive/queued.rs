@@ -37,24 +37,12 @@ pub(super) struct Head {
     /// True if a run may wait that nobody has given its turn.
     owes_turn: bool,
     /// The time of a durable write.
-    latency: Duration,
+    pub(super) latency: Duration,
     /// The queue as it was listed while the last commit was on its way.
     pub(super) listed: Option<Vec<Entry>>,
 }
 
 impl Head {
-    /// The time for which it serves others after its own result is certain.
-    pub(super) fn serves(&self) -> Duration {
-        let by_latency = self.latency * limits::HEAD_SERVES_LATENCIES;
-        by_latency.clamp(limits::HEAD_SERVES, limits::HEAD_SERVES_AT_MOST)
-    }
-
-    /// The most time that it takes beyond that to give the next run its turn.
-    fn ends(&self) -> Duration {
-        let by_latency = self.latency * limits::HEAD_ENDS_LATENCIES;
-        by_latency.clamp(limits::HEAD_ENDS, limits::HEAD_ENDS_AT_MOST)
-    }
-
     /// Notes what a commit from the queue has done.
     pub(super) fn has_committed(&mut self, effects: &Effects, found: &[Found]) {
         let Outcome { gone, stray, has_given_turn, has_ended_queue } = effects.outcome(found);
@@ -137,7 +125,7 @@ impl<K: Kv> Driver<'_, K> {
         let proof = change.proof();
         let mut has_given_way = false;
         // Where etcd is slow, it takes its ticket back in time: a head would serve it for nothing.
-        let wait_until = self.policy.wait_until - (self.leaves(head) - limits::LEAVE);
+        let wait_until = self.policy.wait_until - (self.leaves(head) - limits::LEAVE.least);
         loop {
             let is_served = |found: &Entry| change.served(found).is_some();
             head.gives_way = match queue.by(wait_until).wait(&mut taken, &proof, is_served).await? {
@@ -220,8 +208,8 @@ impl<K: Kv> Driver<'_, K> {
     fn leaves(&self, head: &Head) -> Duration {
         match self.policy.fencing {
             // A free needs its time for the way without a ticket.
-            FencePolicy::Nothing => limits::LEAVE,
-            _ => (head.latency * limits::LEAVE_LATENCIES).clamp(limits::LEAVE, limits::LEAVE_AT_MOST),
+            FencePolicy::Nothing => limits::LEAVE.least,
+            _ => limits::LEAVE.at(head.latency),
         }
     }
 
@@ -284,9 +272,10 @@ impl<K: Kv> Driver<'_, K> {
         seen: &mut Snapshot,
     ) -> Result<(), Failure> {
         head.gone.insert(ticket.key.clone());
-        let stop_at = Instant::now() + head.serves();
+        let serves = limits::HEAD_SERVES.at(head.latency);
+        let stop_at = Instant::now() + serves;
         // Its caller waits for the result that is certain.
-        let until = self.session.until.min(stop_at + head.ends());
+        let until = self.session.until.min(stop_at + limits::HEAD_ENDS.at(head.latency));
         let queue = &queue.by(until);
         let mut lost = 0;
         while (head.owes_turn || !head.stray.is_empty())
@@ -310,7 +299,7 @@ impl<K: Kv> Driver<'_, K> {
                 None => continue,
             };
             let goes_on = head.owes_turn && effects.turn.is_none();
-            let listing = goes_on.then_some((queue, head.serves()));
+            let listing = goes_on.then_some((queue, serves));
             let (committed, listed) = send(queue.session(), &txn, listing).await;
             let reply = committed?;
             if reply.succeeded {
