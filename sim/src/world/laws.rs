@@ -247,8 +247,10 @@ impl World<'_> {
             }
             // A write that reserves an address for an owner, or sets it aside, ends its cooldown, seen or not.
             Ok(Key::Cooling(..)) if step != "clear" => return None,
-            // It counts only that nobody holds it now and that no tombstone stands now, even if one stood meanwhile.
-            Ok(Key::Ip(..) | Key::Tombstone(_)) if self.model.entry(key).is_none() => return None,
+            // It counts only that nobody holds it or leads now and that no tombstone stands now, whatever was before.
+            Ok(Key::Ip(..) | Key::Lead(_) | Key::Tombstone(_)) if self.model.entry(key).is_none() => {
+                return None;
+            }
             // Nor does the past of such a key count for another run.
             Ok(Key::Owner(_) | Key::Pod(_) | Key::Seat(_))
                 if step == SERVE && self.model.entry(key).is_none() =>
