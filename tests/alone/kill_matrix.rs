@@ -531,19 +531,11 @@ impl Scene {
         (subject, others)
     }
 
-    /// An ADD that has stopped itself at the head of the queue: it has lost two races before, and so it queues.
+    /// An ADD that has stopped itself at the head of the queue.
     fn head_of_queue(&self) -> Running {
-        let stops = ["commit#1.before", "commit#2.before", "commit#3.before"];
-        let run = self.add_other(&self.other, "head");
-        let mut head = Stopping::start(&self.world.cluster, "head", run, &stops);
-        for (point, winner) in stops.into_iter().zip(["first", "second"]) {
-            head.at(point);
-            self.tell(winner, &self.add_other(&self.other, winner).run());
-            head.run.resume();
-        }
-        head.at(stops[2]);
-        assert_eq!(self.tickets(), 1, "the head queues");
-        head.run
+        let head = self.add_other(&self.other, "head");
+        let win = || self.tell("first", &self.add_other(&self.other, "first").run());
+        Stopping::at_head(&self.world.cluster, head, &[], win).run
     }
 
     fn tickets(&self) -> usize {

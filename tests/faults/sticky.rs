@@ -71,22 +71,15 @@ fn a_head_serves_no_first_pod_whose_name_has_a_hold_by_then() {
     let cluster = Cluster::new();
     let [a, b, c] = ["a", "b", "c"].map(|name| cluster.node(name));
     let plain = network(json!({"range": "10.0.0.0/24"}));
-    // It has lost two races, so it queues, and others queue behind it.
-    let stops = ["commit#1.before", "commit#2.before", "commit#3.before", "batch#1.before"];
-    let mut head = Stopping::start(&cluster, "head", a.add("head").config(&plain), &stops);
-    for (stop, winner) in stops.into_iter().zip(["first", "second"]) {
-        head.at(stop);
-        b.add(winner).config(&plain).run().address();
-        head.run.resume();
-    }
-    head.at(stops[2]);
+    let mut head = Stopping::at_head(&cluster, a.add("head").config(&plain), &["batch#1.before"], || {
+        b.add("first").config(&plain).run().address();
+    });
     let tickets = |count: usize| {
         wait_for("the queue", PATIENCE, || {
             let tickets = cluster.store().keys("v1/ticket/").len();
             if tickets == count { Ok(()) } else { Err(format!("{tickets} tickets")) }
         });
     };
-    tickets(1);
     let waits = add(&c, "c1", ("db-0", "u1"), &sticky()).spawn();
     tickets(2);
     head.run.resume();

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use metes_core::limits;
 
 use super::{Cluster, Outcome, Run, Running, failing_metes, wait_for};
 
@@ -22,6 +25,21 @@ impl Stopping {
         let plan: Vec<String> = points.iter().map(|point| format!("{point}=stop")).collect();
         let run = run.program(failing_metes()).env("METES_FAIL", plan.join(","));
         Self { run: run.env("METES_FAIL_LIST", &list).spawn(), list }
+    }
+
+    /// Starts an ADD and stops it at the head of the queue, and then at `points`. It queues because a run of `win` was
+    /// quicker than its first commit, which has taken long.
+    pub fn at_head(cluster: &Cluster, run: Run, points: &[&str], win: impl FnOnce()) -> Self {
+        let stops = ["commit#1.before", "commit#2.before"];
+        let mut head = Self::start(cluster, "head", run, &[&stops, points].concat());
+        head.at(stops[0]);
+        let began = Instant::now();
+        win();
+        thread::sleep(limits::CLEAR_WITHIN.saturating_sub(began.elapsed()));
+        head.run.resume();
+        head.at(stops[1]);
+        assert_eq!(cluster.store().keys("v1/ticket/").len(), 1, "the head queues");
+        head
     }
 
     /// The lines about what it has passed.
