@@ -281,10 +281,10 @@ mod tests {
     #[derive(Default)]
     struct Members {
         store: RefCell<Memory>,
-        /// The time that each request takes beyond that.
+        /// The time that each request takes besides.
         slow_by: Cell<Duration>,
         requests: Cell<u32>,
-        /// A key that others write all the time.
+        /// A key that others write before each request.
         busy: RefCell<Option<Bytes>>,
         to_lose: Cell<u32>,
         /// No watch is confirmed, and after a request was lost nobody can connect.
@@ -369,24 +369,28 @@ mod tests {
         }
     }
 
+    /// The key of the owner's record.
+    fn proof() -> Bytes {
+        b"/m/o/x".to_vec()
+    }
+
+    async fn take(queue: &Queue<'_, Members>, is_repeated: &mut bool) -> Result<Taken<Silent>, Failure> {
+        let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
+        let (leases, mut seen) = ((LeaseId(7), LeaseId(7)), Snapshot::default());
+        queue.take(leases, (&record, &proof()), (&[], &|| None), &mut seen, is_repeated).await
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_request_that_was_lost_makes_nobody_patient() {
         let members = Members::default();
         let (keys, scope) = (Keys::new("/m/"), Scope::stored("s").expect("a scope"));
         let until = Instant::now() + limits::ADD_DEADLINE;
         let queue = Queue::new(Session { kv: &members, keys: &keys, until }, &scope);
-        let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
-        let proof = b"/m/o/x".to_vec();
-        let take = async |lost| {
-            members.to_lose.set(lost);
-            let (mut seen, mut is_repeated) = (Snapshot::default(), false);
-            let leases = (LeaseId(7), LeaseId(7));
-            queue.take(leases, (&record, &proof), (&[], &|| None), &mut seen, &mut is_repeated).await
-        };
-        assert!(take(0).await.expect("a ticket").is_first, "of a run that dies");
-        let mut taken = take(1).await.expect("another ticket");
+        assert!(take(&queue, &mut false).await.expect("a ticket").is_first, "of a run that dies");
+        members.to_lose.set(1);
+        let mut taken = take(&queue, &mut false).await.expect("another ticket");
         let began = Instant::now();
-        let turn = queue.wait(&mut taken, &proof, |_| false).await;
+        let turn = queue.wait(&mut taken, &proof(), |_| false).await;
         assert!(matches!(turn, Ok(Turn::Impatient)), "{turn:?}");
         assert!(began.elapsed() < 3 * limits::PATIENCE.least, "{:?}", began.elapsed());
     }
@@ -397,18 +401,11 @@ mod tests {
         let (keys, scope) = (Keys::new("/m/"), Scope::stored("s").expect("a scope"));
         let until = Instant::now() + 2 * limits::ADD_DEADLINE;
         let queue = Queue::new(Session { kv: &members, keys: &keys, until }, &scope);
-        let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
-        let proof = b"/m/o/x".to_vec();
-        let take = async || {
-            let (mut seen, mut is_repeated) = (Snapshot::default(), false);
-            let leases = (LeaseId(7), LeaseId(7));
-            queue.take(leases, (&record, &proof), (&[], &|| None), &mut seen, &mut is_repeated).await
-        };
-        assert!(take().await.expect("a ticket").is_first);
-        let mut taken = take().await.expect("another ticket");
+        assert!(take(&queue, &mut false).await.expect("a ticket").is_first);
+        let mut taken = take(&queue, &mut false).await.expect("another ticket");
         members.busy.replace(Some(taken.ticket.moved.clone()));
         members.requests.set(0);
-        let turn = queue.wait(&mut taken, &proof, |_| false).await;
+        let turn = queue.wait(&mut taken, &proof(), |_| false).await;
         assert!(matches!(turn, Ok(Turn::OutOfTime)), "the queue moves all the time: {turn:?}");
         let looks = members.requests.get();
         assert!((2..=4).contains(&looks), "{looks} looks in 36 s");
@@ -421,12 +418,9 @@ mod tests {
         let began = Instant::now();
         let session = Session { kv: &members, keys: &keys, until: began + limits::ADD_DEADLINE };
         let queue = Queue::new(session, &scope);
-        let record = TicketRecord::of(Owner::named(["-", "n1", "c1", "eth0"]).expect("names"));
-        let (mut seen, mut is_repeated) = (Snapshot::default(), false);
-        let proof = b"/m/o/x".to_vec();
-        let leases = (LeaseId(7), LeaseId(7));
-        let taken = queue.take(leases, (&record, &proof), (&[], &|| None), &mut seen, &mut is_repeated);
-        assert!(matches!(taken.await, Err(Failure::Unreachable(_))));
+        let mut is_repeated = false;
+        let taken = take(&queue, &mut is_repeated).await;
+        assert!(matches!(taken, Err(Failure::Unreachable(_))));
         assert!(is_repeated, "the commit of another run may be for it");
         assert!(began.elapsed() < 2 * limits::REQUEST_ATTEMPT, "{:?}", began.elapsed());
         let tickets = Txn::read(vec![Op::Tickets(keys.queue(&scope), 9)]);
