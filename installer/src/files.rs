@@ -100,7 +100,7 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-/// The path of what stands beside a file or folder and has its name, with this at its end.
+/// The path beside a file or folder, whose name is that name, a dot and the ending.
 pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".");

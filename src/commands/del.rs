@@ -189,7 +189,7 @@ fn can_wait(failure: &Failure) -> bool {
     }
 }
 
-/// Forgets what was spooled for this owner by runs whose starts `does` names: this DEL does it, too.
+/// Forgets the spooled DELs of this owner whose starts `does` accepts: this DEL has done their work.
 fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner, does: impl Fn(&RunStart) -> bool) {
     for kept in run.spool.of(owner).iter().filter(|kept| does(&kept.spooled.start)) {
         run.spool.forget(kept);

@@ -27,14 +27,15 @@ impl Stopping {
         Self { run: run.env("METES_FAIL_LIST", &list).spawn(), list }
     }
 
-    /// Starts an ADD and stops it at the head of the queue, and then at `points`. It queues because a run of `win` was
-    /// quicker than its first commit, which has taken long.
+    /// Starts an ADD and stops it at the head of the queue, and then at `points`. Its first commit takes long, and a
+    /// run of `win` is quicker. So it queues.
     pub fn at_head(cluster: &Cluster, run: Run, points: &[&str], win: impl FnOnce()) -> Self {
         let stops = ["commit#1.before", "commit#2.before"];
         let mut head = Self::start(cluster, "head", run, &[&stops, points].concat());
         head.at(stops[0]);
         let began = Instant::now();
         win();
+        // The stop is part of the time that the commit takes.
         thread::sleep(limits::CLEAR_WITHIN.saturating_sub(began.elapsed()));
         head.run.resume();
         head.at(stops[1]);

@@ -153,14 +153,14 @@ impl From<Duration> for Patience {
     }
 }
 
-/// A time that follows how long a durable write takes in an etcd.
+/// A time that depends on how long a durable write takes: so many of them, between two bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct InWrites {
-    /// So many durable writes.
+    /// The number of durable writes.
     pub writes: u32,
-    /// The least that it comes to.
+    /// The shortest time.
     pub least: Duration,
-    /// The most that it comes to.
+    /// The longest time.
     pub most: Duration,
 }
 
