@@ -3,7 +3,6 @@
 mod corpus;
 mod install_doc;
 mod layout;
-mod marks;
 mod messages;
 mod promises;
 mod readme;

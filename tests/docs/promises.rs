@@ -2,14 +2,16 @@
 //! functions and keys that are there.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use metes_audit::{Explanation, Kind};
 use metes_config::cni::Verb;
 use metes_core::keys::Keys;
 use metes_core::pool::choose::Order;
 
+use crate::layout::sources::rust_files;
 use crate::read;
 
 /// F1 to this one.
@@ -102,6 +104,27 @@ fn every_test_that_is_named_is_there() {
         .map(|(file, name)| format!("{file}::{name}"))
         .collect();
     assert!(missing.is_empty(), "documents name what is not there: {missing:#?}");
+}
+
+/// hack/test names the test programs one by one, because it runs them in halves.
+#[test]
+fn hack_test_runs_every_test_program() {
+    let is_program = |file: &&PathBuf| {
+        let folder = |levels: usize| file.ancestors().nth(levels).and_then(Path::file_name);
+        // tests/NAME/main.rs, or a file right in a folder of tests.
+        let (name, above) = (file.file_name().unwrap_or_default(), folder(1));
+        let is_tests = |folder: Option<&OsStr>| folder.is_some_and(|folder| folder == "tests");
+        let is_source = file.components().any(|part| part.as_os_str() == "src");
+        !is_source && (name == "main.rs" && is_tests(folder(2)) || is_tests(above))
+    };
+    let sources = rust_files(support::root());
+    let programs: Vec<_> = sources.iter().filter(is_program).collect();
+    assert!(programs.len() > 5, "{programs:?}");
+    let run = read("hack/test");
+    for folder in programs.iter().filter_map(|program| program.parent()?.file_name()) {
+        let option = format!("--test {}", folder.display());
+        assert!(run.contains(&option), "hack/test has no {option}");
+    }
 }
 
 #[test]
