@@ -220,13 +220,13 @@ pub const LEAVE: InWrites =
 pub const DEL_RESERVE: Duration = Duration::from_millis(1200);
 /// The time for which a run that has answered carries out spooled entries of others.
 pub const DRAIN: Duration = Duration::from_millis(500);
-/// Of runs that took longer than [`SLOW_RUN`], one in so many does.
+/// One in this many runs that took longer than [`SLOW_RUN`] still drains the spool.
 pub const DRAIN_ONE_IN: u64 = 16;
-/// The number of spooled entries that it carries out.
+/// The number of spooled entries that one run carries out.
 pub const DRAIN_ENTRIES: usize = 16;
 /// The number of spool files that a run reads at once, its own and those of others: 5 ms.
 pub const SPOOL_READS: usize = 256;
-/// The number of file names that it takes out of each folder. Those of the own owner are found among all.
+/// The number of file names that a run takes out of each folder. Those of its own owner are found among all.
 pub const SPOOL_NAMES: usize = 16_384;
 
 /// etcd's default for `--max-txn-ops`.

@@ -87,7 +87,7 @@ pub(super) struct HoldsArgs {
     /// Only addresses of this network
     #[arg(value_name = "NETWORK", value_parser = network_alone)]
     only: Option<NetworkName>,
-    /// The same
+    /// Only addresses of this network
     #[arg(long, value_parser = NetworkName::stored, conflicts_with = "only")]
     network: Option<NetworkName>,
     #[command(flatten)]

@@ -78,7 +78,7 @@ pub struct Witness<'a> {
     pub recall: &'a dyn Fn() -> Option<HighWater>,
     /// The key that its runs leave in the store.
     pub own_key: Bytes,
-    /// The step of its run.
+    /// What this run may do in a store that contradicts its node.
     pub run: WitnessRun,
     /// Another store that this machine has used, in words. A machine that has used one founds no store.
     pub other_store: Option<String>,

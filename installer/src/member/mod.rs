@@ -72,9 +72,7 @@ pub(crate) fn begin(
         && let Some(aside) = folder::set_remains_aside(&place.data)?
     {
         let (data, aside) = (place.data.display(), aside.display());
-        say(&format!(
-            "{data} has no log of etcd, so its database is of no member: it is {aside} now, remove it"
-        ));
+        say(&format!("{data} is not a valid etcd member (no log). It was moved to {aside}; delete that"));
     }
     if place.others.is_empty() {
         return match content {

@@ -103,7 +103,7 @@ impl<'a> Resolved<'a> {
         }
     }
 
-    /// The pool that gives nothing, if this is answered like one that is full.
+    /// The pool to report as full when the request's pools give no address.
     pub(crate) fn gives_nothing(&self) -> Option<Full> {
         self.pools.as_ref()?.gives_nothing(self.refused_by_pools()?)
     }

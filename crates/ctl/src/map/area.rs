@@ -168,7 +168,7 @@ fn block_of(range: &Range) -> Block {
     Block::of(if is_whole { cidr } else { bounds })
 }
 
-/// One of two blocks that meet lies in the other one.
+/// True if the blocks overlap. CIDR blocks overlap only by containment.
 fn meet(one: Block, other: Block) -> bool {
     one.span().within(other.span()).is_some()
 }
