@@ -24,6 +24,34 @@ die() {
 
 have() { type -P "$1" >/dev/null; }
 
+# start_timings: from here on, this script and those that it calls note how long their parts take. tell_timings, which
+# belongs into the trap of the script that started, prints it.
+start_timings() {
+    METES_TIMINGS=$(mktemp)
+    export METES_TIMINGS
+    TIMINGS_BEGIN=$SECONDS
+}
+
+tell_timings() {
+    [ -n "${TIMINGS_BEGIN:-}" ] || return 0
+    say "what took how long, in the order in which it ended; some parts run at the same time:"
+    took "all" "$TIMINGS_BEGIN"
+    cat "$METES_TIMINGS" >&2
+    rm "$METES_TIMINGS"
+}
+
+# took NAME BEGIN: notes a part. BEGIN is what $SECONDS was at its beginning.
+took() { [ -z "${METES_TIMINGS:-}" ] || printf '%5d s  %s\n' $((SECONDS - $2)) "$1" >>"$METES_TIMINGS"; }
+
+# timed NAME COMMAND...: COMMAND is a program: in a function, `set -e` would not hold.
+timed() {
+    local name=$1 begin=$SECONDS status=0
+    shift
+    "$@" || status=$?
+    took "$name" "$begin"
+    return $status
+}
+
 is_root() { [ "$(id -u)" -eq 0 ]; }
 
 # need_root WHY
