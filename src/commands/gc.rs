@@ -1,16 +1,15 @@
-//! GC: frees what this node holds for a network and no valid attachment names.
+//! GC: frees what this node holds for a network and whose container no valid attachment names.
 
 use std::collections::HashSet;
 
 use super::Run;
 use crate::commands::errors::OrCni;
 use metes_config::cni::Error;
-use metes_config::cni::request::Attachment;
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, prefix_end};
 use metes_core::limits;
 use metes_core::plan::free::{Free, FreeGuard};
-use metes_core::pool::{Caller, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
+use metes_core::pool::{Caller, ContainerId, FIRST_EPOCH, Meta, Owner, OwnerRecord, Record, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, List, Op, Txn};
 use metes_engine::kv::Kv;
@@ -18,10 +17,15 @@ use metes_engine::policy::WitnessRun;
 use metes_engine::release::{self, FreeHints};
 use metes_node::node::Identity;
 
-/// Frees what this node holds for a network of CNI and no attachment needs any more.
+/// Frees what this node holds for a network of CNI and no container needs any more.
 ///
 /// These are the owners of this node of this cluster whose record was written on this machine and names `cni_network`,
-/// that are not in `valid`, and that are of another boot or more than `grace_s` seconds older than this run.
+/// whose container is not in `containers`, and that are of another boot or more than `grace_s` seconds older than this
+/// run.
+///
+/// An interface that the list does not name is kept while it names another one of its container. The list of a runtime
+/// has the interfaces that this runtime made: containerd and CRI-O make `eth0` and do not know `net1`, which Multus adds
+/// to the running container, perhaps in a network of the same name.
 ///
 /// It does not free what a pod held when the store was last taken into service. A store that went back may name an
 /// earlier sandbox of a running pod, which is no valid attachment. Its DEL frees it, or the reconciler.
@@ -31,7 +35,7 @@ use metes_node::node::Identity;
 pub async fn gc<K: Kv>(
     run: &Run<'_, K>,
     cni_network: &str,
-    valid: &HashSet<Attachment>,
+    containers: &HashSet<ContainerId>,
     grace_s: u64,
 ) -> Result<(), Error> {
     let Some(since) = in_service_since(run).await? else {
@@ -54,7 +58,7 @@ pub async fn gc<K: Kv>(
         let entries = reply.found.into_iter().next().map(|found| found.entries).unwrap_or_default();
         for entry in &entries {
             let may_be_restored = entry.mod_revision <= since;
-            if let Some(owner) = stale(run, entry, cni_network, valid, grace_s, may_be_restored) {
+            if let Some(owner) = stale(run, entry, cni_network, containers, grace_s, may_be_restored) {
                 free(run, &owner, entry.mod_revision, &mut leases).await?;
             }
         }
@@ -89,19 +93,18 @@ fn stale<K: Kv>(
     run: &Run<'_, K>,
     entry: &Entry,
     cni_network: &str,
-    valid: &HashSet<Attachment>,
+    containers: &HashSet<ContainerId>,
     grace_s: u64,
     may_be_restored: bool,
 ) -> Option<Owner> {
     let Ok(Key::Owner(owner)) = run.session.keys.parse(&entry.key) else { return None };
     let record = OwnerRecord::decode(&entry.value).ok()?;
-    let named = Attachment { container_id: owner.container_id.clone(), ifname: owner.ifname.clone() };
     // Without a pod's UID, GC cannot know whether another machine's container is the one in the list.
     let is_own = Caller { machine: &run.identity.machine, pod_uid: None }.means(&record);
     let is_stale = is_own
         && record.labels.cni_network == cni_network
         && (!may_be_restored || record.labels.pod.uid.is_none())
-        && !valid.contains(&named)
+        && !containers.contains(&owner.container_id)
         && record.start.is_some_and(|start| is_past_grace(&start, &run.start, grace_s));
     is_stale.then_some(owner)
 }

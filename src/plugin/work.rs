@@ -66,8 +66,8 @@ async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finish
         }
         StoreCommand::Check(config) => check::check(run, &config).await?,
         StoreCommand::Gc(config) => {
-            if let Some(valid) = &config.valid {
-                gc::gc(run, &config.cni_network, valid, config.grace_s).await?;
+            if let Some(containers) = &config.containers {
+                gc::gc(run, &config.cni_network, containers, config.grace_s).await?;
             }
         }
         StoreCommand::Status => {

@@ -820,7 +820,7 @@ fn gc_frees_what_is_not_listed() {
     let rows: [(&str, Value, &[&str]); 8] = [
         ("one is valid", json!({new: a()}), &all[..1]),
         ("under the old name", json!({old: a()}), &all[..1]),
-        ("under both names", json!({new: b(), old: b()}), &all[2..]),
+        ("under both names", json!({new: b(), old: b()}), &all[1..]),
         ("none is valid", json!({new: []}), &[]),
         ("null", json!({new: null}), &[]),
         ("null under both names", json!({new: null, old: null}), &[]),
@@ -851,6 +851,22 @@ fn gc_frees_what_is_not_listed() {
         assert_eq!(reservations, expected.len());
         attached.cluster.assert_clean();
     });
+}
+
+/// A runtime lists the interfaces that it made. Multus adds others to the same container, perhaps in a network of the
+/// same name.
+#[test]
+fn gc_keeps_the_other_interfaces_of_a_container_that_is_listed() {
+    let attached = Attached::new(json!({"gc_grace_s": 0}));
+    let gc = |list: Value| {
+        attached.node.gc().config(&with_list(&attached.config, GC_LISTS[0], list)).run().silent();
+        attached.owners()
+    };
+    let running = json!([{"containerID": "b", "ifname": "eth0"}]);
+    assert_eq!(gc(running), ["n1/a/eth9", "n1/b/eth0", "n1/b/eth1", "n2/a/eth0"]);
+    // Its container is gone.
+    assert_eq!(gc(json!([])), ELSEWHERE);
+    attached.cluster.assert_clean();
 }
 
 #[test]

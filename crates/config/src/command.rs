@@ -10,7 +10,7 @@ use crate::cni::request::Attachment;
 use crate::cni::result::{Dns, Route};
 use crate::cni::{Error, Request, Version};
 use metes_core::plan::ask::Sticky;
-use metes_core::pool::{Held, Labels, Owner, Pod, PodUid, RangeSet, RangesWanted, Wanted};
+use metes_core::pool::{ContainerId, Held, Labels, Owner, Pod, PodUid, RangeSet, RangesWanted, Wanted};
 
 /// A command of CNI that works with the store. VERSION, which does not, is none of them.
 #[derive(Debug)]
@@ -86,8 +86,8 @@ pub struct CheckConfig {
 pub struct GcConfig {
     /// The network's `name` for CNI.
     pub cni_network: String,
-    /// The attachments that are still valid. None: the runtime gives no list, and nothing is freed.
-    pub valid: Option<HashSet<Attachment>>,
+    /// The containers that the list of valid attachments names. None: the runtime gives no list, and nothing is freed.
+    pub containers: Option<HashSet<ContainerId>>,
     /// The seconds by which an owner must be older than this GC to be freed.
     pub grace_s: u64,
 }
@@ -207,7 +207,8 @@ impl GcConfig {
     /// As [`valid_attachments`].
     pub fn parse(request: Request, settings: &Settings) -> Result<Self, Error> {
         let valid = valid_attachments(&request.config)?;
-        let valid = valid.map(|valid| valid.into_iter().collect());
-        Ok(Self { cni_network: request.name, valid, grace_s: settings.gc_grace_s })
+        let containers =
+            valid.map(|valid| valid.into_iter().map(|attachment| attachment.container_id).collect());
+        Ok(Self { cni_network: request.name, containers, grace_s: settings.gc_grace_s })
     }
 }

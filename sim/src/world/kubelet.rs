@@ -477,8 +477,7 @@ impl World<'_> {
             }
             let listed = sandbox.live.is_some() || (!sandbox.adds.is_empty() && !self.chance.one_in(3));
             if listed {
-                let Owner { container_id, ifname, .. } = sandbox.owner.clone();
-                valid.insert(Attachment { container_id, ifname });
+                valid.insert(sandbox.owner.container_id.clone());
                 continue;
             }
             if self.plan.configs[sandbox.config].cni_network != cni_network {

@@ -13,14 +13,13 @@ use metes_audit::accept;
 use metes_audit::audit;
 use metes_audit::pause;
 use metes_audit::repair;
-use metes_config::cni::request::Attachment;
 use metes_config::command::CheckConfig;
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::Keys;
 use metes_core::limits;
 use metes_core::plan::ask::Ask;
 use metes_core::plan::hold::{HoldRequest, Holding};
-use metes_core::pool::{ClusterName, Owner, PodUid, RunStart};
+use metes_core::pool::{ClusterName, ContainerId, Owner, PodUid, RunStart};
 use metes_engine::drive::Driver;
 use metes_engine::policy::Policy;
 use metes_engine::release::release;
@@ -173,10 +172,10 @@ impl Begun {
         })
     }
 
-    pub(crate) fn gc(self, cni_network: String, valid: HashSet<Attachment>, grace_s: u64) -> Future_ {
+    pub(crate) fn gc(self, cni_network: String, containers: HashSet<ContainerId>, grace_s: u64) -> Future_ {
         let process = self.process;
         self.run(limits::GC_DEADLINE, async move |run, wire| {
-            let collected = gc::gc(run, &cni_network, &valid, grace_s).await;
+            let collected = gc::gc(run, &cni_network, &containers, grace_s).await;
             let goes_on = collected.is_ok();
             wire.report(process, Outcome::Collected(collected));
             goes_on
