@@ -46,7 +46,11 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     // One that is repeated asks.
     if unanswered.is_some_and(|other| other.owner.as_ref() != Some(&digest_of(run, owner))) {
         let why = "etcd has not answered another run a moment ago";
-        return spool(run, owner, pod_uid, (&why, OutOfTime::REASONS));
+        match spool(run, owner, pod_uid, (&why, OutOfTime::REASONS)) {
+            Ok(done) => return Ok(done),
+            // etcd may be well again.
+            Err(neither) => tracing::warn!(%owner, "{}: asking etcd all the same", neither.msg),
+        }
     }
     let free = Free {
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),

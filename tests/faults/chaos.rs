@@ -979,6 +979,28 @@ fn what_follows_an_add_without_an_answer_costs_etcd_next_to_nothing() {
     cluster.leave_unclean();
 }
 
+/// The spool may be unwritable for minutes, and etcd well again a moment later.
+#[test]
+fn a_del_that_cannot_be_spooled_asks_etcd_though_another_run_got_no_answer() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let proxy = GrpcProxy::before(&etcd.endpoint());
+    let node = node_behind(&cluster, "n1", &proxy.endpoint());
+    let config = network(json!({"range": "10.75.0.0/24"}));
+    node.add("c").config(&config).run().address();
+    proxy.rule(GrpcRule::of(Kind::Look).stall());
+    node.add("d").config(&network(json!({"range": "10.76.0.0/24"}))).run().error(11);
+    // A file where the folder should be.
+    let mark = node.spooled().into_iter().find(|file| file.ends_with("mark")).expect("the ADD has left it");
+    let spool = mark.with_file_name("spool");
+    assert!(!spool.exists());
+    std::fs::write(&spool, "").expect("a file can be written");
+    proxy.clear();
+    node.del("c").config(&config).run().silent();
+    assert!(held(&cluster).is_empty());
+    cluster.leave_unclean();
+}
+
 /// Of thousands of runs that try again at once, one would win.
 #[test]
 fn a_run_that_loses_a_slow_commit_takes_a_ticket() {
