@@ -285,17 +285,22 @@ impl<'a, K: Kv> Run<'a, K> {
     /// one entry has the time that a DEL has, so the spool empties in the end. Where etcd is overloaded, most runs
     /// leave it to later ones: there is an entry for each network of each pod that has failed, and ADDs wait.
     pub async fn drain_spool(&self) {
+        self.drain_spool_by(Instant::now() + limits::DEL_DEADLINE).await;
+    }
+
+    /// The same, but it ends before `first`, whatever etcd does.
+    pub async fn drain_spool_by(&self, first: Instant) {
         if self.was_slow() && random_below(limits::DRAIN_ONE_IN) != 0 {
             return;
         }
         let began = Instant::now();
-        let mut until = began + limits::DEL_DEADLINE;
+        let mut until = first;
         for kept in self.spool.some(limits::DRAIN_ENTRIES, random()) {
             if Instant::now() >= until {
                 return;
             }
             let carried_out = self.carry_out_spooled(&kept, until).await;
-            until = began + limits::DRAIN;
+            until = first.min(began + limits::DRAIN);
             match carried_out {
                 Ok(_) => {}
                 Err(NotFreed::Failed(

@@ -15,6 +15,15 @@ use metes_core::txn::{Op, Txn};
 use metes_engine::kv::{About, Failure, Kv};
 use metes_node::errors::other_store_used;
 
+/// What a STATUS that succeeded goes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// etcd has answered well, and the node knew its store before.
+    Known,
+    /// etcd has answered well on a node that knew no store, or it is away and that is borne.
+    Unknown,
+}
+
 /// Why no ADD could be served now.
 enum Unserved {
     /// Somebody must do something.
@@ -28,15 +37,15 @@ enum Unserved {
 ///
 /// # Errors
 /// Code 50.
-pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<(), Error> {
+pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<Served, Error> {
     let known = run.known();
     let knows_store = known.is_some();
     match ask(run, known).await {
         Ok(()) => {
             run.node.outage().end();
-            Ok(())
+            Ok(if knows_store { Served::Known } else { Served::Unknown })
         }
-        Err(Unserved::Away(error)) if knows_store => bear(run, error),
+        Err(Unserved::Away(error)) if knows_store => bear(run, error).map(|()| Served::Unknown),
         // Whatever is wrong is still wrong while etcd is away.
         Err(Unserved::Verdict(error)) if knows_store => {
             if let Err(why) = run.node.outage().note_verdict() {

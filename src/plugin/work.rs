@@ -7,6 +7,7 @@ use super::Input;
 use super::answer::VerbAnswer;
 use super::parse::Call;
 use crate::commands::add::AddDone;
+use crate::commands::status::Served;
 use crate::commands::{Run, add, check, del, gc, status};
 use metes_config::StoreCommand;
 use metes_config::cni::Error;
@@ -39,8 +40,10 @@ pub(super) async fn work(input: &Input, call: Call, out: &mut impl Write) -> Res
         }
         return Err(unheard);
     }
-    if done.drains_spool {
-        run.drain_spool().await;
+    match done.drain {
+        Drain::Nothing => {}
+        Drain::AfterAnswer => run.drain_spool().await,
+        Drain::WithinDeadline => run.drain_spool_by(session.until).await,
     }
     Ok(())
 }
@@ -50,19 +53,30 @@ struct Finished {
     answer: VerbAnswer,
     /// The reservation to give back if the caller cannot hear the answer.
     unheard: Option<Ask>,
-    /// True if the run carries out what others have spooled.
-    drains_spool: bool,
+    drain: Drain,
+}
+
+/// What a run that has answered does for DELs that others have spooled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Drain {
+    Nothing,
+    /// It carries some out, and takes the time of a DEL for them.
+    AfterAnswer,
+    /// It carries some out in what is left of its own time.
+    WithinDeadline,
 }
 
 async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finished, Error> {
-    let mut drains_spool = true;
+    let mut drain = Drain::AfterAnswer;
     match command {
         StoreCommand::Add(config) => return add(run, *config).await,
         StoreCommand::Del(config) => {
             let owner = run.owner(&config.attachment);
             let done = del::del(run, &owner, config.pod_uid.as_ref()).await?;
             // What this run could not do it cannot do for others.
-            drains_spool = done == del::Done::Freed;
+            if done == del::Done::Spooled {
+                drain = Drain::Nothing;
+            }
         }
         StoreCommand::Check(config) => check::check(run, &config).await?,
         StoreCommand::Gc(config) => {
@@ -71,11 +85,14 @@ async fn carry_out(run: &Run<'_, Store>, command: StoreCommand) -> Result<Finish
             }
         }
         StoreCommand::Status => {
-            status::status(run).await?;
-            drains_spool = false;
+            // It may be all that runs on a node for days. containerd holds a lock until it has ended.
+            drain = match status::status(run).await? {
+                Served::Known => Drain::WithinDeadline,
+                Served::Unknown => Drain::Nothing,
+            };
         }
     }
-    Ok(Finished { answer: VerbAnswer::Nothing, unheard: None, drains_spool })
+    Ok(Finished { answer: VerbAnswer::Nothing, unheard: None, drain })
 }
 
 async fn add(run: &Run<'_, Store>, config: AddConfig) -> Result<Finished, Error> {
@@ -89,6 +106,6 @@ async fn add(run: &Run<'_, Store>, config: AddConfig) -> Result<Finished, Error>
     Ok(Finished {
         answer: VerbAnswer::addresses(&ask.wanted, &held, of_pools, result),
         unheard: (!repeats).then_some(ask),
-        drains_spool: true,
+        drain: Drain::AfterAnswer,
     })
 }

@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metes_core::keys::digest_hex;
 use metes_core::limits;
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, in_parallel, network_as, report};
+use support::chaos_proxies::{GrpcProxy, GrpcRule, Kind};
+use support::{Cluster, Etcd, Node, in_parallel, network_as, report, wait_for};
 
 fn config() -> Value {
     network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}))
@@ -132,6 +133,37 @@ fn a_record_that_says_nothing_here_gives_no_time() {
     node.status().config(&config()).run().error(50);
     fs::remove_dir(&blocked).expect("it is empty");
     etcd.restart();
+    cluster.assert_clean();
+}
+
+/// A node may have nothing but STATUS for days.
+#[test]
+fn a_status_carries_out_what_waits_in_the_spool_within_its_own_time() {
+    let mut etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let proxy = GrpcProxy::before(&etcd.endpoint());
+    let node = cluster.node_with("n1", json!({"etcd": {"endpoints": [proxy.endpoint()]}}));
+    node.add("c").config(&config()).run().ok();
+    etcd.kill();
+    node.del("c").config(&config()).run().silent();
+    node.status().config(&config()).run().silent();
+    assert_eq!(node.spooled_dels().len(), 1, "an outage that is borne leaves it");
+    etcd.restart();
+    // What is sent for an entry is not answered: STATUS ends all the same, and the entry stays.
+    for kind in [Kind::Free, Kind::Bury, Kind::Grant] {
+        proxy.rule(GrpcRule::of(kind).stall());
+    }
+    let began = Instant::now();
+    node.status().config(&config()).run().silent();
+    let took = began.elapsed();
+    assert!(took < limits::DEL_DEADLINE, "{took:?}");
+    assert_eq!(node.spooled_dels().len(), 1);
+    proxy.clear();
+    wait_for("a STATUS to carry it out", limits::STATUS_GRACE, || {
+        node.status().config(&config()).run().silent();
+        if node.spooled_dels().is_empty() { Ok(()) } else { Err("it waits".to_owned()) }
+    });
+    cluster.assert_nothing_held();
     cluster.assert_clean();
 }
 
