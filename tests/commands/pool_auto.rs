@@ -184,6 +184,43 @@ fn a_namespace_moves_to_another_pool_and_its_running_pods_stay() {
     cluster.assert_clean();
 }
 
+/// A pod's name keeps its address as long as the pool that gave it is for the pod, whatever pools are added.
+#[test]
+fn a_name_keeps_its_address_when_a_pool_of_a_higher_priority_is_for_it_too() {
+    let cluster = Cluster::new();
+    let node = cluster.node("a");
+    let text = |pool: &str, range: &str, namespaces: &str, priority: i32| {
+        format!(
+            "pool: {pool}\nnetwork: {pool}\nkeep: 7d\nranges: [{{range: {range}}}]\nfor: {{namespaces: \
+             {namespaces}}}\npriority: {priority}\n"
+        )
+    };
+    let config = network(json!({"pool": "auto", "sticky": "pod"}));
+    let add = |container: &str, pod: &str| {
+        node.add(container).pod("ns", pod, &format!("u-{container}")).config(&config).run()
+    };
+    let del = |container: &str| node.del(container).config(&config).run().silent();
+    apply(&node, &text("old", "10.73.0.0/24", "ns", 0));
+    assert_eq!(add("c1", "db-0").address(), "10.73.0.1");
+    del("c1");
+    apply(&node, &text("new", "10.74.0.0/24", "ns", 5));
+    // With the node's hints, and without.
+    for container in ["c2", "c3"] {
+        assert_eq!(add(container, "db-0").address(), "10.73.0.1");
+        node.check(container).pod("ns", "db-0", &format!("u-{container}")).config(&config).run().silent();
+        del(container);
+        node.forget_owners();
+    }
+    assert_eq!(add("c4", "db-1").address(), "10.74.0.1", "a new name follows the priority");
+    // The pool that gave it is not for the pod any more.
+    apply(&node, &text("old", "10.73.0.0/24", "other", 0));
+    let refused = add("c5", "db-0").error(7);
+    assert!(refused["msg"].as_str().is_some_and(|msg| msg.contains("10.73.0.1")), "{refused}");
+    apply(&node, &text("old", "10.73.0.0/24", "ns", 0));
+    assert_eq!(add("c5", "db-0").address(), "10.73.0.1");
+    cluster.assert_clean();
+}
+
 #[test]
 fn wrong_selectors_are_refused_with_their_place() {
     let cluster = Cluster::new();

@@ -23,6 +23,8 @@ use crate::snapshot::{BadRecord, Snapshot};
 pub struct ReadPools {
     /// As the configuration asks for them, with the pools that `auto` has chosen.
     wanted: PoolsWanted,
+    /// The pools of a hold's addresses that are for whoever asks, though `auto` chooses others, of a higher priority.
+    outranked: Vec<PoolName>,
     known: BTreeMap<PoolName, Rc<KnownPool>>,
 }
 
@@ -110,7 +112,7 @@ pub(crate) fn choose(
         return Ok((with_names, None));
     }
     if !seen.knows(&keys.pool_changes()) {
-        return Err(unread(wanted, keys, seen));
+        return Err(unread(wanted, pool_keys(wanted, keys), keys, seen));
     }
     let auto = decoded.auto(keys, seen).map_err(PoolRefused::Bad);
     let (names, refused) = match auto.and_then(|auto| names_for(wanted, &auto, facts)) {
@@ -142,10 +144,19 @@ fn names_for(
     }
 }
 
+/// The pools of these addresses that `auto` would choose if there were no pool of a higher priority.
+fn outranked(wanted: &PoolsWanted, auto: &[AutoPool], facts: Facts<'_>, held: &[Held]) -> Vec<PoolName> {
+    let is_for_it = |name: &PoolName| {
+        auto.iter().any(|pool| pool.pool == *name && pool.selector.mismatch(facts).is_none())
+            && wanted.allowed.as_ref().is_none_or(|allowed| allowed.contains(name))
+            && !wanted.names().any(|chosen| chosen == name)
+    };
+    pools_of(held).into_iter().filter(|name| is_for_it(name)).cloned().collect()
+}
+
 /// The keys that must be read before the pools say what they give. Those of pools that `auto` has chosen are read
 /// together with what it has chosen them by: one that was read before that may have been made or deleted since.
-fn unread(wanted: &PoolsWanted, keys: &Keys, seen: &Snapshot) -> Vec<Bytes> {
-    let all = pool_keys(wanted, keys);
+fn unread(wanted: &PoolsWanted, all: Vec<Bytes>, keys: &Keys, seen: &Snapshot) -> Vec<Bytes> {
     let changes = keys.pool_changes();
     let has_auto = wanted.has_auto();
     let since = if has_auto { seen.mod_revision(&changes).min(seen.read_at(&changes)) } else { 0 };
@@ -157,24 +168,27 @@ fn unread(wanted: &PoolsWanted, keys: &Keys, seen: &Snapshot) -> Vec<Bytes> {
 }
 
 impl ReadPools {
-    /// The pools by the keys that were read, and the ranges that they give.
+    /// The pools by the keys that were read, and the ranges that they give. `held` are the addresses of the hold, if
+    /// there is one.
     ///
     /// # Errors
     /// The keys of the pools that were not read yet.
     pub(crate) fn read(
         wanted: &PoolsWanted,
-        keys: &Keys,
-        seen: &Snapshot,
+        held: &[Held],
+        (keys, seen): (&Keys, &Snapshot),
         facts: Facts<'_>,
         decoded: &DecodedPools,
     ) -> Result<(Self, GivenSets), Vec<Bytes>> {
         let (wanted, mut refused) = choose(wanted, keys, seen, facts, decoded)?;
-        let unread = unread(&wanted, keys, seen);
+        let auto = wanted.has_auto().then(|| decoded.auto(keys, seen).unwrap_or_default());
+        let outranked = outranked(&wanted, &auto.unwrap_or_default(), facts, held);
+        let mut read = Self { wanted, outranked, known: BTreeMap::new() };
+        let unread = unread(&read.wanted, read.keys(keys), keys, seen);
         if !unread.is_empty() {
             return Err(unread);
         }
-        let mut read = Self { wanted, known: BTreeMap::new() };
-        for name in read.wanted.names() {
+        for name in read.wanted.names().chain(&read.outranked) {
             match decoded.read(keys, seen, name) {
                 Ok(Some(pool)) => _ = read.known.insert(name.clone(), pool),
                 Ok(None) => {}
@@ -231,7 +245,8 @@ impl ReadPools {
 
     /// The keys of all pools that may be used, and of what `auto` chooses them by.
     pub(crate) fn keys(&self, keys: &Keys) -> Vec<Bytes> {
-        pool_keys(&self.wanted, keys)
+        let outranked = self.outranked.iter().map(|name| keys.pool(name));
+        pool_keys(&self.wanted, keys).into_iter().chain(outranked).collect()
     }
 
     /// The keys that a commit relies on that uses these pools, each once: theirs, and `v1/pools` if `auto` has chosen.
@@ -297,7 +312,8 @@ impl ReadPools {
     }
 
     /// The pools by which a pod may use the addresses of a hold: for each the first one of its element that has it and
-    /// allows this pod now. The state of a range does not matter.
+    /// allows this pod now. The state of a range does not matter. Nor does it matter for `auto` whether there is a pool
+    /// of a higher priority by now: a pod's name keeps its addresses as long as their own pool is for the pod.
     ///
     /// # Errors
     /// That pool has no such address; or the reason why it allows nothing.
@@ -312,7 +328,8 @@ impl ReadPools {
             return Err(None);
         }
         let of_element = |(at, (element, held)): (usize, (&PoolElement, &Held))| {
-            let known = element.names.iter().filter_map(|name| self.definition(name));
+            let outranked = self.outranked.iter().filter(|_| element.auto);
+            let known = element.names.iter().chain(outranked).filter_map(|name| self.definition(name));
             let has_it = known.filter(|pool| FromPool::of(&[pool], held).is_some());
             let mut refused = None;
             for pool in has_it {

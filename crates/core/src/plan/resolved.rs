@@ -46,7 +46,10 @@ impl<'a> Resolved<'a> {
             Wanted::Ranges(ranges) => return Ok(Self::of_ranges(ask, ranges)),
             Wanted::Pools(pools) => pools,
         };
-        let (pools, given) = ReadPools::read(wanted, keys, seen, ask.facts(wanted), decoded)?;
+        // A hold that was not read yet is read with all other keys that a decision needs.
+        let hold = ask.hold_keys(keys).and_then(|[hold, _]| seen.record::<OwnerRecord>(&hold).ok()?);
+        let held = hold.map(|hold| hold.addresses).unwrap_or_default();
+        let (pools, given) = ReadPools::read(wanted, &held, (keys, seen), ask.facts(wanted), decoded)?;
         let (sets, order) = match given {
             Ok((sets, order)) => (Ok(sets), order),
             Err(why) => (Err(why), Order::Lowest),
