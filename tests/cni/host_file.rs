@@ -14,7 +14,7 @@ use etcd_client::{Permission, PermissionType};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::{Value, json};
 
-use support::{Cluster, Etcd, KubeApi, Node, Outcome, Run, network, network_as, report, wait_for};
+use support::{Cluster, Etcd, KubeApi, Node, Outcome, Run, metes, network, network_as, report, wait_for};
 
 const SECRET: &str = "s3cret-content";
 /// The longest time that the test itself waits for something.
@@ -64,10 +64,15 @@ fn dead_endpoint() -> String {
 
 const USUAL_PLACE: &str = "/etc/cni/net.d/metes.d/metes.conf";
 
+/// Hides the folder where state is kept by default. A mark there would make a real installation on this machine refuse
+/// its first ADD.
+const HIDDEN: &str = "mount -t tmpfs none /var/lib && exec \"$0\"";
+
 /// A plugin run without METES_CONF.
 fn without_host_file(run: Run) -> Run {
     assert!(!Path::new(USUAL_PLACE).exists(), "this machine has a host file");
-    run.without("METES_CONF")
+    let program = metes().display().to_string();
+    run.without("METES_CONF").program("unshare").arguments(["--mount", "sh", "-e", "-c", HIDDEN, &program])
 }
 
 /// The same, where the runtime lets networks say where etcd is.
@@ -781,19 +786,7 @@ fn etcd_of_a_network_without_a_host_file() {
     assert!(add.succeeded() && is_told && !log.exists(), "{add}");
     by_network(node.del("a").config(&config)).run().silent();
     cluster.assert_nothing_held();
-    remove_default_state(&cluster);
     cluster.assert_clean();
-}
-
-/// Removes the state of this cluster from the folder where state is kept by default.
-fn remove_default_state(cluster: &Cluster) {
-    let own = cluster.prefix().trim_matches('/').to_owned();
-    let Ok(entries) = fs::read_dir("/var/lib/cni/metes") else { return };
-    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(&own)) {
-        fs::remove_dir_all(entry.path()).expect("an own folder can be removed");
-    }
-    // Others may keep theirs there.
-    let _ = fs::remove_dir("/var/lib/cni/metes");
 }
 
 #[test]
