@@ -23,9 +23,9 @@ use metes_node::node::Identity;
 /// whose container is not in `containers`, and that are of another boot or more than `grace_s` seconds older than this
 /// run.
 ///
-/// An interface that the list does not name is kept while it names another one of its container. The list of a runtime
-/// has the interfaces that this runtime made: containerd and CRI-O make `eth0` and do not know `net1`, which Multus adds
-/// to the running container, perhaps in a network of the same name.
+/// An interface that the list does not name is kept while the list names another one of its container. A runtime lists
+/// the interfaces that it made itself: containerd and CRI-O make `eth0`, and do not know `net1`, which Multus adds to
+/// the running container, perhaps in a network of the same name.
 ///
 /// It does not free what a pod held when the store was last taken into service. A store that went back may name an
 /// earlier sandbox of a running pod, which is no valid attachment. Its DEL frees it, or the reconciler.
