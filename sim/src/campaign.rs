@@ -78,7 +78,7 @@ impl Sum {
 /// The kind of world that a seed has, unless a kind is given.
 #[must_use]
 pub fn theme_of(seed: u64) -> Theme {
-    match seed % 17 {
+    match seed % 18 {
         1 => Theme::Narrow,
         2 => Theme::Twins,
         3 => Theme::Crowd,
@@ -96,6 +96,7 @@ pub fn theme_of(seed: u64) -> Theme {
         14 => Theme::Holds,
         15 => Theme::Restored,
         16 => Theme::Sticky,
+        17 => Theme::Dead,
         _ => Theme::Mixed,
     }
 }
@@ -230,6 +231,7 @@ pub fn hunt(
 fn suits(guard: Guard) -> &'static [Theme] {
     match (guard.step, guard.kind, guard.class) {
         ("identity", ..) => &[Theme::Rogue],
+        ("drop" | "signal", ..) => &[Theme::Dead, Theme::Crowd, Theme::Hand],
         ("hold", ..) | (_, _, "hold") => &[Theme::Holds],
         ("assign", _, "subject" | "seat" | "orphan") => &[Theme::Adopted],
         (_, _, "subject" | "seat" | "orphan") => &[Theme::Sticky],

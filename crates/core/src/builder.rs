@@ -86,9 +86,20 @@ impl<'a> Builder<'a> {
         self.txn.compares.len()
     }
 
-    /// True if it does nothing yet.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.txn.then.is_empty()
+    /// The number of its operations so far.
+    pub(crate) fn operations(&self) -> usize {
+        self.txn.then.len()
+    }
+
+    /// Gives another value to a key that it writes.
+    pub(crate) fn rewrite(&mut self, key: &[u8], other: Vec<u8>) {
+        for op in &mut self.txn.then {
+            if let Op::Put(written, value, _) = op
+                && written == key
+            {
+                value.clone_from(&other);
+            }
+        }
     }
 
     /// Adds an operation.

@@ -210,7 +210,10 @@ pub const HEAD_ENDS: InWrites =
 /// The number of tickets that a head reads at once.
 pub const LINE_TICKETS: i64 = 200;
 /// The largest ticket, in bytes. A larger request is left out of it, and its run is not served by others.
-pub(crate) const TICKET_BYTES: usize = 4096;
+pub(crate) const TICKET_BYTES: usize = 16 << 10;
+/// The number of runs to which a head that has seen nothing move gives their turns at once: some of them are probably
+/// dead. Those who live race with each other. Other heads give one turn.
+pub const TURNS: usize = 8;
 
 /// The longest that a run takes to remove its ticket on its way out. That is less than one attempt, so it is sent only
 /// once.
@@ -280,4 +283,5 @@ const _: () = assert!(OUTLIVES > LEASES / LEASES_REVOKED);
 const _: () = assert!(TOMBSTONE_TTL.as_secs() > STARTED_AGAIN + LEASES / LEASES_SPREAD);
 const _: () = assert!(OUTLIVES > STARTED_AGAIN + LEASES / 2 / LEASES_SPREAD);
 const _: () = assert!(LEASE_TTL.as_secs() > GC_DEADLINE.as_secs());
+const _: () = assert!(LINE_TICKETS as usize * TICKET_BYTES < REPLY_BYTES);
 const _: () = assert!(2 * REPAIR_BITS + 2 * REPAIR_PAGES as usize <= TXN_OPS);

@@ -3,13 +3,15 @@
 use super::keys::NetworkAddress;
 use super::request::{Asked, TicketRecord};
 use super::txn::Entry;
-use crate::pool::Record;
+use crate::pool::{Owner, Record};
 
 /// A run that waits in a queue, as its ticket was read.
 #[derive(Debug, Clone)]
 pub struct Waiting {
     /// The ticket.
     pub ticket: Entry,
+    /// For whom it waits; none if the ticket does not decode.
+    pub(crate) owner: Option<Owner>,
     /// Its request; none if only the run itself can decide.
     pub(crate) asked: Option<Asked>,
 }
@@ -19,13 +21,20 @@ impl Waiting {
     #[must_use]
     pub fn of(ticket: Entry) -> Self {
         let record = TicketRecord::decode(&ticket.value).ok();
-        Self { asked: record.and_then(TicketRecord::asked), ticket }
+        let owner = record.as_ref().map(|record| record.owner.clone());
+        Self { asked: record.and_then(TicketRecord::asked), owner, ticket }
     }
 
     /// True if a head has given it its turn: then the ticket was written again.
     #[must_use]
     pub fn has_its_turn(&self) -> bool {
         self.ticket.mod_revision != self.ticket.create_revision
+    }
+
+    /// True if it is a free that another run has asked for.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        matches!(self.asked, Some(Asked::Free(..)))
     }
 }
 
@@ -36,6 +45,10 @@ pub struct Line {
     pub waiting: Vec<Waiting>,
     /// True if the head stops after its next commit, and so gives another run its turn.
     pub hands_over: bool,
+    /// True if the head was given no turn: it has seen nothing move. Then some of those who wait are probably dead.
+    pub is_impatient: bool,
+    /// True if the head serves no free of another run: the lease for a tombstone of one of them has ended.
+    pub leaves_frees: bool,
     /// Addresses with stray bits that the head has set for runs which it could not serve.
     pub stray: Vec<NetworkAddress>,
 }
@@ -45,7 +58,7 @@ impl Line {
     #[must_use]
     pub fn new(tickets: &[Entry], is_gone: impl Fn(&[u8]) -> bool) -> Self {
         let there = tickets.iter().filter(|entry| !is_gone(&entry.key));
-        Self { waiting: there.cloned().map(Waiting::of).collect(), hands_over: false, stray: Vec::new() }
+        Self { waiting: there.cloned().map(Waiting::of).collect(), ..Self::default() }
     }
 
     /// True if nobody waits.

@@ -63,10 +63,8 @@ impl Memory {
     pub fn apply(&mut self, txn: &Txn) -> Reply {
         assert!(txn.fits(), "more than 128 operations: {txn:?}");
         for ops in [&txn.then, &txn.otherwise] {
-            let mut written = Vec::new();
-            collect_written(ops, &mut written);
-            let distinct: BTreeSet<_> = written.iter().collect();
-            assert_eq!(distinct.len(), written.len(), "a key is written twice: {txn:?}");
+            let has_two = |key: &Bytes| panic!("a key is written twice: {}", String::from_utf8_lossy(key));
+            Written::by(ops, &has_two);
         }
         let before = self.clone();
         self.revision += 1;
@@ -117,21 +115,38 @@ impl Memory {
     }
 }
 
-/// The keys that `ops` write, with those of both branches of what is nested; a key of both branches counts once.
-fn collect_written<'t>(ops: &'t [Op], written: &mut Vec<&'t Bytes>) {
-    for op in ops {
-        match op {
-            Op::Put(key, ..) | Op::Delete(key) => written.push(key),
-            Op::Nested(txn) => {
-                let mut inner = Vec::new();
-                collect_written(&txn.then, &mut inner);
-                let mut other = Vec::new();
-                collect_written(&txn.otherwise, &mut other);
-                other.retain(|key| !inner.contains(key));
-                written.extend(inner.into_iter().chain(other));
-            }
-            Op::Get(_) | Op::List(_) | Op::Tickets(..) => {}
+/// The keys that operations put, and those that they delete, with those of both branches of what is nested.
+#[derive(Default)]
+struct Written<'t> {
+    put: BTreeSet<&'t Bytes>,
+    deleted: BTreeSet<&'t Bytes>,
+}
+
+impl<'t> Written<'t> {
+    /// A key that two operations put, or that one puts and another one deletes, is told. Two may delete it.
+    fn by(ops: &'t [Op], has_two: &dyn Fn(&Bytes)) -> Self {
+        let mut all = Self::default();
+        for op in ops {
+            let one = match op {
+                Op::Put(key, ..) => Self { put: BTreeSet::from([key]), ..Self::default() },
+                Op::Delete(key) => Self { deleted: BTreeSet::from([key]), ..Self::default() },
+                Op::Nested(txn) => {
+                    let mut either = Self::by(&txn.then, has_two);
+                    either.add(Self::by(&txn.otherwise, has_two));
+                    either
+                }
+                Op::Get(_) | Op::List(_) | Op::Tickets(..) => Self::default(),
+            };
+            let puts = one.put.iter().filter(|key| all.put.contains(*key) || all.deleted.contains(*key));
+            puts.chain(one.deleted.intersection(&all.put)).for_each(|key| has_two(key));
+            all.add(one);
         }
+        all
+    }
+
+    fn add(&mut self, other: Self) {
+        self.put.extend(other.put);
+        self.deleted.extend(other.deleted);
     }
 }
 

@@ -5,6 +5,8 @@
 //! request has a version of its own, and a reader refuses fields that it does not know. So a head never decides on a
 //! part of what a newer program asks for. It leaves such a run to its own turn.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::keys::LeaseId;
@@ -12,12 +14,12 @@ use crate::limits;
 use crate::plan::ask::{Ask, RunStamp, Sticky};
 use crate::pool::choose::Order;
 use crate::pool::{
-    Caller, Cooldown, CooldownTime, Held, Labels, Owner, OwnerRecord, PodUid, PoolsWanted, RangeSet,
+    Addr, Caller, Cooldown, CooldownTime, Held, Labels, Owner, OwnerRecord, PodUid, PoolsWanted, RangeSet,
     RangesWanted, Record, RunStart, VERSION, Wanted, is_default,
 };
 
 /// The version of the requests that this program writes and decides.
-const REQUEST_VERSION: u32 = 1;
+const REQUEST_VERSION: u32 = 2;
 
 /// `v1/ticket/<scope>/<id>`: who waits, and for what.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -32,6 +34,9 @@ pub struct TicketRecord {
     /// A [`FreeRequest`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     free: Option<serde_json::Value>,
+    /// A head has given the run its turn, and the run decides for itself alone.
+    #[serde(default, skip_serializing_if = "is_default")]
+    alone: bool,
 }
 
 impl Record for TicketRecord {
@@ -48,6 +53,9 @@ struct AddRequest {
     /// Its ranges; none if it asks pools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     sets: Vec<RangeSet>,
+    /// The address that it asks for from each of its ranges; none at all if it asks for none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    requests: Vec<Option<IpAddr>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pools: Option<PoolsWanted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,29 +112,38 @@ impl TicketRecord {
     /// The ticket of a run that nobody else can serve.
     #[must_use]
     pub fn of(owner: Owner) -> Self {
-        Self { v: VERSION, owner, add: None, free: None }
+        Self { v: VERSION, owner, add: None, free: None, alone: false }
     }
 
-    /// The ticket of an ADD. Without a request if another run cannot decide it: it asks for one address by name, which
-    /// has errors of its own, or it is too large.
+    /// The same ticket with a turn for its run, which decides for itself alone.
+    pub(crate) fn decided_alone(self) -> Self {
+        Self { alone: true, ..self }
+    }
+
+    /// True if its run has its turn and decides for itself alone: it serves nobody.
+    #[must_use]
+    pub fn is_decided_alone(&self) -> bool {
+        self.alone
+    }
+
+    /// The ticket of an ADD. Without a request if another run cannot decide it: it has no ranges, or is too large.
     pub(crate) fn asking(ask: &Ask, epoch: u64) -> Self {
         let bare = Self::of(ask.owner.clone());
-        let names_one = |ranges: &RangesWanted| {
-            let is_reserved = |held: &Held| held.network.is_some();
-            ranges.requests.iter().any(Option::is_some) || ranges.statics.iter().any(is_reserved)
-        };
         let (ranges, pools) = match &ask.wanted {
-            Wanted::Ranges(ranges) if ranges.sets.is_empty() || names_one(ranges) => return bare,
+            Wanted::Ranges(ranges) if ranges.sets.is_empty() => return bare,
             Wanted::Pools(pools) if !pools.is_servable() => return bare,
             Wanted::Ranges(ranges) => (ranges.clone(), None),
             Wanted::Pools(pools) => (RangesWanted::lowest_of(Vec::new()), Some(pools.clone())),
         };
-        let RangesWanted { sets, requests: _, statics, order, cooldown } = ranges;
+        let RangesWanted { sets, requests, statics, order, cooldown } = ranges;
+        let asks = requests.iter().any(Option::is_some);
+        let requests = requests.into_iter().filter(|_| asks).map(|request| Some(request?.ip())).collect();
         let RunStamp { start, machine, created_at, .. } = &ask.stamp;
         let request = AddRequest {
             v: REQUEST_VERSION,
             epoch,
             sets,
+            requests,
             pools,
             sticky: ask.sticky.clone(),
             order: order.name().to_owned(),
@@ -181,6 +198,7 @@ impl TicketRecord {
             v,
             epoch,
             sets,
+            requests,
             pools,
             sticky,
             order,
@@ -198,10 +216,16 @@ impl TicketRecord {
         let cooldown = Cooldown { time: CooldownTime::of_seconds(cooldown_s), ..Cooldown::default() };
         let order = Order::named(&order)?;
         let wanted = match pools {
-            Some(pools) if pools.is_servable() && sets.is_empty() && statics.is_empty() => pools.into(),
+            Some(pools)
+                if pools.is_servable() && sets.is_empty() && requests.is_empty() && statics.is_empty() =>
+            {
+                pools.into()
+            }
             Some(_) => return None,
+            None if !requests.is_empty() && requests.len() != sets.len() => return None,
             None => {
-                let requests = vec![None; sets.len()];
+                let asked = |at: usize| requests.get(at).copied().flatten().map(Addr::from);
+                let requests = (0..sets.len()).map(asked).collect();
                 Wanted::Ranges(RangesWanted { sets, requests, statics, order, cooldown })
             }
         };
@@ -216,13 +240,14 @@ impl TicketRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pool::range::fixtures::{cidr, host_local, set};
+    use crate::pool::range::fixtures::{addr, cidr, host_local, set};
 
     fn ask() -> Ask {
         let v4 = host_local("10.0.0.0/24").to("10.0.0.200").exclude(&["10.0.0.16/28"]).network("blue");
         let v6 = cidr("fd00::/64").bounds("fd00::1", "fd00::ffff").network("blue");
         let sets = vec![set([v4]), set([v6])];
-        let wanted = RangesWanted { order: Order::Spread, ..RangesWanted::lowest_of(sets) };
+        let requests = vec![None, Some(addr("fd00::7"))];
+        let wanted = RangesWanted { order: Order::Spread, requests, ..RangesWanted::lowest_of(sets) };
         let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
         let stamp = RunStamp {
             start: RunStart { boot: "b".into(), ns: 5 },
@@ -240,6 +265,7 @@ mod tests {
         let asked = TicketRecord::decode(&stored).expect("decodes").asked();
         let Some(Asked::Add(mut asked, 3)) = asked else { panic!("another request: {asked:?}") };
         assert_eq!(asked.ranges().sets, ask.ranges().sets);
+        assert_eq!(asked.ranges().requests, ask.ranges().requests);
         assert_eq!(asked.ranges().order, ask.ranges().order);
         assert_eq!((asked.owner, asked.node_seed), (ask.owner, ask.node_seed));
         assert_eq!(asked.stamp.start, ask.stamp.start);
@@ -251,7 +277,8 @@ mod tests {
         for (from, to) in [
             (r#""add":{"at""#, r#""add":{"later":true,"at""#),
             (r#""add":{"at""#, r#""add":{"sticky":{"kind":"later"},"at""#),
-            (r#","v":1}}"#, r#","v":2}}"#),
+            (r#","v":2}}"#, r#","v":3}}"#),
+            (r#""requests":[null,"fd00::7"]"#, r#""requests":["fd00::7"]"#),
             (r#""order":"spread""#, r#""order":"random""#),
             (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.1","10.0.0.15"]"#),
             (r#"["10.0.0.2","10.0.0.15"]"#, r#"["10.0.0.2","10.0.1.15"]"#),
@@ -262,12 +289,5 @@ mod tests {
             let record = TicketRecord::decode(other.as_bytes()).expect("a ticket all the same");
             assert!(record.asked().is_none(), "{to}");
         }
-    }
-
-    #[test]
-    fn who_asks_for_an_address_by_name_decides_alone() {
-        let mut ask = ask();
-        ask.ranges().requests[0] = Some(ask.ranges().sets[0].ranges()[0].last());
-        assert!(TicketRecord::asking(&ask, 1).asked().is_none());
     }
 }

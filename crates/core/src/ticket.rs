@@ -3,8 +3,8 @@
 use super::keys::{Bytes, LeaseId};
 use super::request::TicketRecord;
 use super::snapshot::Snapshot;
-use super::txn::{Compare, Op, Reply, Txn};
-use crate::plan::effects::Position;
+use super::txn::{Compare, Entry, Op, Reply, Txn};
+use crate::plan::effects::{END_OF_QUEUE, Position};
 use crate::pool::{ClusterName, Record};
 
 /// The number of operations of the transaction that takes a ticket, without the reads for the run.
@@ -31,12 +31,17 @@ pub struct Ticket {
 
 impl Ticket {
     /// The place, in its removal, of the transaction that ends the queue.
-    pub const END: Position = Position(1);
+    pub const END: Position = END_OF_QUEUE;
 
     /// The operations that remove the ticket, and also the tail if it still names this ticket.
     #[must_use]
     pub fn removal(&self) -> [Op; 2] {
-        [Op::Delete(self.key.clone()), Op::Nested(Box::new(self.end_of_queue(&self.key)))]
+        self.removal_of(&self.key)
+    }
+
+    /// The operations that remove a ticket of the same queue in the same way.
+    pub(crate) fn removal_of(&self, ticket: &Bytes) -> [Op; 2] {
+        [Op::Delete(ticket.clone()), Op::Nested(Box::new(self.end_of_queue(ticket)))]
     }
 
     /// The transaction that removes the tail if it names the ticket of this key: then nobody waits.
@@ -51,11 +56,25 @@ impl Ticket {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 
+    /// The value of [`Ticket::moved`] with which a commit says that it has given a run its turn.
+    pub(crate) fn turn_given() -> Vec<u8> {
+        TURN_GIVEN.to_vec()
+    }
+
     /// True if the ticket existed when its key was read last.
     #[must_use]
     pub fn stands(&self, seen: &Snapshot) -> bool {
         seen.entry(&self.key).is_some_and(|entry| entry.create_revision == self.create_revision)
     }
+}
+
+/// The value of [`Ticket::moved`] after a commit that has given a run its turn. That run may be dead.
+const TURN_GIVEN: &[u8] = b"turn";
+
+/// True if the last commit from the queue has given a run its turn, by the entry of [`Ticket::moved`].
+#[must_use]
+pub fn awaits_turn(moved: Option<&Entry>) -> bool {
+    moved.is_some_and(|moved| moved.value == TURN_GIVEN)
 }
 
 /// The value of a tail that names the ticket of this key: the id, with which the key ends.

@@ -498,7 +498,9 @@ impl<'a, K: Kv> Driver<'a, K> {
             // Where a crowd was met, more runs have come since the queue was read. So it is listed again beside the
             // commit.
             let crowd = match (fence, scope) {
-                (Fence::Ticket(_), Some(scope)) if self.policy.is_crowded || self.met_others => {
+                (Fence::Ticket(_), Some(scope))
+                    if head.owes_turn && (self.policy.is_crowded || self.met_others) =>
+                {
                     Some(Queue::new(self.session, scope))
                 }
                 _ => None,
@@ -525,6 +527,7 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Err(failure) if failure.is_open() && self.policy.fencing != FencePolicy::Nothing => {
                     return self.settle_commit(change, fence, commit, failure, seen).await;
                 }
+                Err(failure) if head.leaves_frees_now(&failure) => continue,
                 Err(failure) => return Err(failure.into()),
             }
             lost += 1;
@@ -550,7 +553,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             if let (Fence::Ticket(ticket), Some(scope), false) = (fence, scope, head.line.is_empty()) {
                 // The run that was quicker has probably served some of the line.
                 let reads = self.reads(change, seen);
-                head.line = self.line(&Queue::new(self.session, scope), ticket, &reads, seen).await?;
+                head.meet(self.line(&Queue::new(self.session, scope), ticket, &reads, seen).await?);
             }
         }
         // Others were quicker. If commits are slow, more are on their way.

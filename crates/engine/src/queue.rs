@@ -13,9 +13,10 @@ use super::session::Session;
 use crate::random::{random_pause, random_positive};
 use metes_core::keys::{Bytes, LeaseId, Scope, TicketId};
 use metes_core::limits;
+use metes_core::pool::Record;
 use metes_core::request::TicketRecord;
 use metes_core::snapshot::Snapshot;
-use metes_core::ticket::{Ticket, has_carried_out, ticket_txn};
+use metes_core::ticket::{Ticket, awaits_turn, has_carried_out, ticket_txn};
 use metes_core::txn::{Entry, Op, Reply, Txn};
 
 /// One queue, as one run sees it.
@@ -29,6 +30,8 @@ pub struct Queue<'a, K> {
 pub enum Turn {
     /// The run is at the head.
     Head,
+    /// The run decides for itself, and serves nobody.
+    Alone,
     /// Nothing has moved for some time, so the run goes to the head from where it stands.
     Impatient,
     /// Another run has written this owner's record for it.
@@ -52,6 +55,14 @@ pub struct Taken<W> {
     moved: i64,
     /// The time of a durable write.
     pub(crate) latency: Duration,
+}
+
+impl<W> Taken<W> {
+    /// True if the queue has moved since the wait was over, by a later read of [`Ticket::moved`].
+    pub(crate) fn sees_move(&mut self, seen: &Snapshot) -> bool {
+        let last = seen.mod_revision(&self.ticket.moved);
+        std::mem::replace(&mut self.moved, last) != last
+    }
 }
 
 impl<'a, K: Kv> Queue<'a, K> {
@@ -185,19 +196,23 @@ impl<'a, K: Kv> Queue<'a, K> {
                     (_, Some(record)) if is_served(record) => return Ok(Turn::Served(record.clone())),
                     (Some(own), _) if own.create_revision == ticket.create_revision => {
                         if own.mod_revision != own.create_revision {
-                            return Ok(Turn::Head);
+                            return Ok(turn_of(own));
                         }
                     }
                     _ => return Ok(Turn::Gone),
                 }
-                let last = last.map_or(0, |last| last.mod_revision);
+                let (awaits_turn, last) = (awaits_turn(last), last.map_or(0, |last| last.mod_revision));
                 if Instant::now() >= due {
                     if last == *moved {
                         tracing::info!(queue = %self.scope, "the queue does not move; going to its head");
                         return Ok(Turn::Impatient);
                     }
                     *moved = last;
-                    patience = (patience * 2).min(limits::PATIENCE_AT_MOST.at(took));
+                    // A run that has its turn and does not use it may be dead, and so may be the next one.
+                    patience = match awaits_turn {
+                        true => limits::PATIENCE.at(*latency),
+                        false => (patience * 2).min(limits::PATIENCE_AT_MOST.at(took)),
+                    };
                     due = Instant::now() + patience + random_pause(patience);
                 }
                 look_at = due;
@@ -221,7 +236,7 @@ impl<'a, K: Kv> Queue<'a, K> {
                     Some(Event { key, entry: Some(entry) })
                         if key == ticket.key && entry.mod_revision > ticket.create_revision =>
                     {
-                        return Ok(Turn::Head);
+                        return Ok(turn_of(&entry));
                     }
                     Some(_) => {}
                     None => {
@@ -263,6 +278,14 @@ impl<'a, K: Kv> Queue<'a, K> {
             tracing::info!(queue = %self.scope, "the ticket in the queue stays until its lease ends");
         }
         left
+    }
+}
+
+/// The turn of a run whose ticket a head has written again.
+fn turn_of(ticket: &Entry) -> Turn {
+    match TicketRecord::decode(&ticket.value) {
+        Ok(record) if record.is_decided_alone() => Turn::Alone,
+        Ok(_) | Err(_) => Turn::Head,
     }
 }
 

@@ -6,19 +6,23 @@ use std::collections::{HashMap, HashSet};
 use metes_core::keys::{Bytes, Key};
 use metes_core::pool::choose::Order;
 use metes_core::pool::{Addr, Bits, NetworkName, Owner, OwnerRecord, Page, Record};
-use metes_core::txn::{Op, Reply, Txn};
+use metes_core::request::TicketRecord;
+use metes_core::txn::{Found, Op, Reply, Txn};
 
 use super::World;
 use super::ids::{ProcessId, SandboxId};
+use super::plan::Theme;
 use super::process::Work;
 use super::tree::{Place, words};
 use super::truth::Sandbox;
-use crate::store::with_nested;
+use crate::store::{Model, with_nested};
 
 /// The step of the transaction inside a commit that serves one run.
 pub(crate) const SERVE: &str = "serve";
 /// The step of the one that gives a run its turn.
 const SIGNAL: &str = "signal";
+/// The step of the one that removes the ticket of a deleted owner.
+const DROP: &str = "drop";
 
 /// The runs in queues, and those that serve others.
 #[derive(Debug, Default)]
@@ -29,15 +33,27 @@ pub(crate) struct Crowd {
     heads: HashSet<ProcessId>,
 }
 
+impl Crowd {
+    /// True if a process has a ticket in a queue, whose tickets begin with `queue`.
+    pub(crate) fn stands(&self, process: ProcessId, queue: &[u8], model: &Model) -> bool {
+        let mut own = self.tickets.iter().filter(|(_, (of, _))| *of == process);
+        own.any(|(ticket, _)| ticket.starts_with(queue) && model.entry(ticket).is_some())
+    }
+}
+
 impl World<'_> {
     /// Now and then a ticket is one of a newer program.
     pub(crate) fn renew_ticket(&mut self, txn: &mut Txn) {
-        if txn.step != "ticket" || self.is_healing || !self.chance.happens(self.plan.faults.newer_ticket) {
+        let is_newer = match self.plan.theme {
+            Theme::Dead => self.deaths.are_newer,
+            _ => !self.is_healing && self.chance.happens(self.plan.faults.newer_ticket),
+        };
+        if txn.step != "ticket" || !is_newer {
             return;
         }
         for op in &mut txn.then {
             let Op::Put(key, value, _) = op else { continue };
-            let newer = String::from_utf8_lossy(value).replace(r#","v":1}}"#, r#","v":2}}"#);
+            let newer = String::from_utf8_lossy(value).replace(r#","v":2}}"#, r#","v":3}}"#);
             if !matches!(self.shared.keys.parse(key), Ok(Key::Ticket(..))) || newer.as_bytes() == value {
                 continue;
             }
@@ -77,11 +93,20 @@ impl World<'_> {
         self.tally("batch");
         for (op, found) in txn.then.iter().zip(&reply.found) {
             let (Op::Nested(nested), Some(nested_reply)) = (op, &found.nested) else { continue };
+            let removes = |reply: &&Found| reply.nested.as_ref().is_some_and(|reply| reply.succeeded);
+            if !nested_reply.succeeded && matches!(nested.step, SERVE | SIGNAL) {
+                nested_reply
+                    .found
+                    .iter()
+                    .filter(removes)
+                    .for_each(|_| self.tally("ticket of a deleted owner"));
+            }
             match (nested.step, nested_reply.succeeded) {
                 (SERVE, true) => self.tally("served"),
                 (SERVE, false) => self.tally("dropped out"),
                 (SIGNAL, true) => self.tally("turn given"),
                 (SIGNAL, false) => self.tally("turn of one that is gone"),
+                (DROP, true) => self.tally("ticket of a deleted owner"),
                 _ => {}
             }
         }
@@ -98,6 +123,7 @@ impl World<'_> {
         };
         let freed = if path.succeeded() { self.frees_wrongly(txn, work).err() } else { None };
         freed
+            .or_else(|| self.drops_wrongly(txn).err())
             .or_else(|| done.filter_map(wrong).next())
             .or_else(|| path.succeeded().then(|| self.skips_lower(txn, work)).flatten())
             .or_else(|| self.takes_closed(txn))
@@ -113,9 +139,6 @@ impl World<'_> {
         let name = format!("#{process} of {}", words(&sandbox.owner));
         if self.model.entry(ticket).is_none() {
             return Err(format!("{name} was served, and its ticket is gone"));
-        }
-        if sandbox.request.is_some() {
-            return Err(format!("{name} was served, and asks for an address by name"));
         }
         let tombstone = keys.tombstone(&sandbox.owner);
         if self.model.entry(&tombstone).is_some() {
@@ -142,12 +165,21 @@ impl World<'_> {
             return Err(format!("{name} was served with the labels {:?}", record.labels));
         }
         let config = &self.plan.configs[sandbox.config];
+        let asked =
+            sandbox.request.map(|request| record.addresses.first().map(|held| held.address) == Some(request));
+        if asked == Some(false) {
+            return Err(format!(
+                "{name} has asked for {:?}, and was served with {:?}",
+                sandbox.request, record.addresses
+            ));
+        }
+        let fixed = config.fixed.iter().filter(|_| sandbox.with_fixed).count();
         let of_sets = record.addresses.iter().zip(&config.sets);
         let is_wrong = |(held, set): (&metes_core::pool::Held, &metes_core::pool::RangeSet)| {
             let range = set.covers(Addr::from(held.address));
             range.is_none_or(|range| held.network.as_ref() != Some(range.network()))
         };
-        if record.addresses.len() != config.sets.len() || of_sets.into_iter().any(is_wrong) {
+        if record.addresses.len() != config.sets.len() + fixed || of_sets.into_iter().any(is_wrong) {
             return Err(format!("{name} was served with {:?}", record.addresses));
         }
         Ok(())
@@ -216,11 +248,51 @@ impl World<'_> {
     fn signals_wrongly(&self, nested: &Txn) -> Result<(), String> {
         for op in &nested.then {
             let Op::Put(key, value, lease) = op else { continue };
+            // A run that decides alone is told so.
+            let is_same = |stored: &[u8]| {
+                let told = TicketRecord::decode(value).ok();
+                stored == *value
+                    || told.is_some_and(|told| {
+                        let stored = TicketRecord::decode(stored);
+                        told.is_decided_alone() && stored.is_ok_and(|stored| stored.owner == told.owner)
+                    })
+            };
             let stands = self.model.entry(key).is_some_and(|record| {
-                *record.value == **value && lease.map_or(0, |lease| lease.0) == record.lease
+                is_same(&record.value) && lease.map_or(0, |lease| lease.0) == record.lease
             });
             if !stands {
                 return Err(format!("{} was given its turn, and is gone", String::from_utf8_lossy(key)));
+            }
+            if self.is_of_deleted(key) {
+                return Err(format!(
+                    "{} was given its turn, and its owner was deleted",
+                    String::from_utf8_lossy(key)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// True if the owner of a ticket was deleted after the ticket was taken.
+    fn is_of_deleted(&self, ticket: &[u8]) -> bool {
+        let Some(stored) = self.model.entry(ticket) else { return false };
+        let Ok(record) = TicketRecord::decode(&stored.value) else { return false };
+        let tombstone = self.model.entry(&self.shared.keys.tombstone(&record.owner));
+        tombstone.is_some_and(|tombstone| tombstone.mod_revision >= stored.create_revision)
+    }
+
+    /// A ticket that a head removes without an answer for its run is that of a deleted owner.
+    fn drops_wrongly(&self, txn: &Txn) -> Result<(), String> {
+        for (step, op) in self.model.path(txn).effects() {
+            if let (DROP, Op::Delete(key)) = (step, op)
+                && matches!(self.shared.keys.parse(key), Ok(Key::Ticket(..)))
+                && self.model.entry(key).is_some()
+                && !self.is_of_deleted(key)
+            {
+                return Err(format!(
+                    "{} was dropped, and its owner was not deleted",
+                    String::from_utf8_lossy(key)
+                ));
             }
         }
         Ok(())
@@ -266,6 +338,13 @@ impl World<'_> {
             let written = pages.get(&(network.clone(), address.page()));
             written.is_some_and(|bits| bits.get(address.bit()))
         }
+    }
+
+    /// True if a transaction serves a run that asks for an address.
+    pub(super) fn serves_one_that_asks(&self, txn: &Txn) -> bool {
+        let served = with_nested(txn).into_iter().filter(|part| part.step == SERVE);
+        let mut sandboxes = served.filter_map(|part| self.adds_of(part, None));
+        sandboxes.any(|id| self.truth.sandboxes[id].request.is_some())
     }
 
     /// The sandbox whose ADD a transaction, or one inside it, commits.

@@ -68,7 +68,7 @@ impl World<'_> {
     }
 
     /// Waits until all that is under way has ended.
-    async fn finish(&mut self) -> Result<(), String> {
+    pub(super) async fn finish(&mut self) -> Result<(), String> {
         for _ in 0..TURNS {
             if self.is_quiet() {
                 return Ok(());

@@ -149,7 +149,7 @@ impl World<'_> {
         }
     }
 
-    fn create_pod(&mut self, pod: usize) {
+    pub(crate) fn create_pod(&mut self, pod: usize) {
         self.pods_made += 1;
         let has_twins = self.plan.twins != Twins::None;
         let node = match has_twins {
@@ -236,7 +236,7 @@ impl World<'_> {
         id
     }
 
-    fn some_address(&mut self, config: usize) -> Option<IpAddr> {
+    pub(crate) fn some_address(&mut self, config: usize) -> Option<IpAddr> {
         let range = self.plan.configs[config].sets[0].ranges().first()?;
         let size = range.last().0 - range.first().0 + 1;
         let at = range.first().0 + u128::from(self.chance.below(size as u64));
@@ -356,7 +356,7 @@ impl World<'_> {
         }
     }
 
-    fn begin_add(&mut self, id: SandboxId) {
+    pub(crate) fn begin_add(&mut self, id: SandboxId) {
         let sandbox = &mut self.truth.sandboxes[id];
         sandbox.tries += 1;
         let pod = sandbox.pod;
@@ -714,6 +714,7 @@ impl World<'_> {
         match (work, outcome) {
             (Work::Add { sandbox, start }, Outcome::Added(Ok(added))) => {
                 self.tally("ADD ok");
+                self.judge_comer(id, *sandbox, None)?;
                 self.heard_addresses(id, *sandbox, start, is_awaited, &added.held)
             }
             (Work::Add { sandbox, start }, Outcome::Added(Err(error))) => {
@@ -725,6 +726,7 @@ impl World<'_> {
                     Code::Refused => "ADD refused",
                     _ => "ADD other",
                 });
+                self.judge_comer(id, *sandbox, Some(&error))?;
                 let is_full = matches!(
                     error.code,
                     Code::NoFreeAddress | Code::AddressNotAvailable | Code::InvalidConfig

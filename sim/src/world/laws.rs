@@ -554,6 +554,8 @@ impl World<'_> {
             || config.is_pooled
             || sandbox.request.is_some()
             || sandbox.with_fixed
+            // Then the cursor names an address that was asked for.
+            || self.serves_one_that_asks(txn)
         {
             return None;
         }

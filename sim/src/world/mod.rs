@@ -7,11 +7,13 @@
 //! - `requests`: the fates of requests; `events`: the faults beside them; `strike`: faults aimed at one guard.
 //! - `kubelet`, `cluster`: the callers of the plugin, and the knowledge of Kubernetes.
 //! - `truth`: the knowledge of the callers; `tree`: the content of the store; `laws`: the laws of transactions.
+//! - `deaths`: many runs die in a queue, and others come after them.
 //! - `restored`: the store goes back to a snapshot, and the nodes know better.
 //! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
 
 mod batches;
 mod cluster;
+mod deaths;
 mod events;
 mod heal;
 mod holds;
@@ -49,6 +51,7 @@ use crate::mutant::{Guard, Mutant};
 use crate::store::Model;
 use batches::Crowd;
 use cluster::{Node, PodSlot};
+use deaths::Deaths;
 use ids::ProcessId;
 use plan::Plan;
 pub use plan::Theme;
@@ -150,6 +153,7 @@ struct World<'a> {
     watched: i64,
     watches: Vec<OpenWatch>,
     crowd: Crowd,
+    deaths: Deaths,
     nodes: Vec<Node>,
     pods: Vec<PodSlot>,
     pods_made: u64,
@@ -223,6 +227,7 @@ impl<'a> World<'a> {
             watched: 1,
             watches: Vec::new(),
             crowd: Crowd::default(),
+            deaths: Deaths::default(),
             nodes,
             pods,
             pods_made: 0,
@@ -271,6 +276,9 @@ impl<'a> World<'a> {
                 return Err(format!("nothing goes on any more: {left:?}"));
             }
             self.turn().await?;
+        }
+        if theme == Theme::Dead {
+            self.die_in_queues().await?;
         }
         self.heal().await?;
         self.has_wasted_little()

@@ -23,6 +23,8 @@ metes_core::named_enum! {
         Crowd = "crowd",
         /// Many runs at once, each of one of many ranges in one page, and nothing fails.
         Slices = "slices",
+        /// Many runs die while they queue, and others come after them.
+        Dead = "dead",
         /// Pages that are full but for a few addresses, with stray bits.
         Full = "full",
         /// Somebody writes to etcd with other tools.
@@ -276,6 +278,14 @@ impl Plan {
                 self.full_pages = false;
                 (self.passes, self.collections, self.requests) = (0, 0, 0);
             }
+            Theme::Dead => {
+                self.nodes = chance.between(1, 4) as usize;
+                self.operations = self.operations.min(30);
+                self.width = *chance.pick(&[4, 16]);
+                (self.faults, self.fates, self.events) = Default::default();
+                self.full_pages = false;
+                (self.passes, self.collections, self.pace) = (0, 0, 64);
+            }
             Theme::Full => {
                 self.full_pages = true;
                 self.events.hand = 300;
@@ -452,7 +462,11 @@ fn leases(chance: &Chance) -> LeaseRules {
 /// Pools are tiny, so that they are full at times, and addresses are used again soon.
 fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
     let size = chance.between(2, if plan.width > 12 { 40 } else { 12 }) as u8;
-    let order = |chance: &Chance| *chance.pick(&[&[Order::Lowest], &Order::ALL[..]].concat());
+    let order = |chance: &Chance| match plan.theme {
+        // The queue does not depend on the node.
+        Theme::Dead => *chance.pick(&[Order::Lowest, Order::Next]),
+        _ => *chance.pick(&[&[Order::Lowest], &Order::ALL[..]].concat()),
+    };
     let default = NetworkName::default();
     let blue = NetworkName::configured("blue").expect("a plain name");
     let small = range_set(&[(&default, "10.0.0.0/24", "10.0.0.1".into(), format!("10.0.0.{size}"))]);
@@ -489,7 +503,11 @@ fn configs(plan: &Plan, chance: &Chance) -> Vec<Config> {
         config("one", vec![small.clone()], order(chance)),
         config("two", vec![overlapping], order(chance)),
         config("dual", vec![small, v6], order(chance)),
-        config("wide", vec![wide], *chance.pick(&[Order::Next, Order::Spread])),
+        config(
+            "wide",
+            vec![wide],
+            if plan.theme == Theme::Dead { Order::Next } else { *chance.pick(&[Order::Next, Order::Spread]) },
+        ),
         Config {
             fixed: Some(fixed("10.0.0.1")),
             ..config("ranges", vec![two_ranges.clone()], order(chance))

@@ -72,6 +72,7 @@ impl World<'_> {
             Compare::Mod(_, 0) if guard.class == "meta" => self.found_by_hand(),
             Compare::Mod(..) if guard.class == "meta" && self.chance.one_in(2) => self.pause(),
             Compare::NotOlder(key, _) => self.forget_by_hand(&key),
+            Compare::Older(key, _) if guard.class == "tombstone" => self.bury_by_hand(&key),
             Compare::Older(key, revision) => self.renew_by_hand(&key, revision),
             Compare::Mod(key, 0) | Compare::Create(key, 0) if guard.class == "tombstone" => {
                 self.bury_by_hand(&key)
@@ -139,7 +140,7 @@ impl World<'_> {
     }
 
     /// Writes a tombstone where there was none, older than every run.
-    fn bury_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
+    pub(crate) fn bury_by_hand(&mut self, key: &[u8]) -> Result<(), String> {
         let Ok(Key::Tombstone(owner)) = self.shared.keys.parse(key) else { return Ok(()) };
         let node = self.truth.sandbox_of(&owner).map_or(0, |id| self.truth.sandboxes[id].node);
         let boot = self.nodes[node].boot.id.clone();

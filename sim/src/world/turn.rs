@@ -55,6 +55,10 @@ impl World<'_> {
             }
             return Duration::from_millis(self.chance.between(5_000, 100_000));
         }
+        if self.plan.theme == Theme::Dead {
+            // A law says how soon runs are answered.
+            return Duration::from_micros(self.chance.between(50, 2_000));
+        }
         // While the world heals, no process is ended because it is slow.
         let most = if self.is_healing { 99 } else { 100 };
         let micros = match self.chance.below(most) {

@@ -11,12 +11,13 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 37] = [
+const FAULTS: [&str; 40] = [
     "Kubernetes fails",
     "answer lost",
     "compaction",
     "copied files",
     "crash",
+    "died in a queue",
     "emptied",
     "ended watch",
     "foreign hand",
@@ -24,7 +25,9 @@ const FAULTS: [&str; 37] = [
     "forsaken",
     "killed",
     "late",
+    "late tombstone",
     "late watch",
+    "lease of a free ended",
     "long leases",
     "long time",
     "mark of an image",
@@ -51,11 +54,20 @@ const FAULTS: [&str; 37] = [
     "watch that ends later",
 ];
 /// The events around commits for others, and the fates of their makers. Each must have happened so often.
-const BATCHES: [&str; 6] =
-    ["batch", "dropped out", "head died", "served", "turn given", "turn of one that is gone"];
+const BATCHES: [&str; 9] = [
+    "batch",
+    "came after the dead",
+    "came after the dead in vain",
+    "dropped out",
+    "head died",
+    "served",
+    "ticket of a deleted owner",
+    "turn given",
+    "turn of one that is gone",
+];
 const OF_EACH: u64 = 50;
 /// One world of each kind, and then some.
-const SEEDS: u64 = 17;
+const SEEDS: u64 = 18;
 
 fn sim(arguments: &[&str]) -> Output {
     let built = || PathBuf::from(env!("CARGO_BIN_EXE_metes-sim"));

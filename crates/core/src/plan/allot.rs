@@ -312,13 +312,14 @@ impl Deciding<'_> {
             Some(why) => Err(Halt::Refuse(Refused::Pool(why))),
             None => match self.picking().pick()? {
                 Picked::Full { set } => Ok(Step::Done(Allotted::Full(self.asked.full(set)))),
+                Picked::Refused { address, why } => Err(self.picking().refuse(address, why)),
                 Picked::Addresses(picks) => self.allot(&picks),
             },
         }
     }
 
     fn picking(&self) -> Picking<'_> {
-        Picking { asked: self.asked, keys: self.keys, snapshot: self.snapshot }
+        Picking { asked: self.asked, keys: self.keys, snapshot: self.snapshot, goes_by_bits: false }
     }
 
     fn judge_meta(&self) -> Result<(), Halt> {

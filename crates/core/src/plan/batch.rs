@@ -8,17 +8,26 @@
 //! compares   meta, and every page, summary and cursor that is written
 //! then       the pages, summaries and cursors
 //!            for each run served, a nested transaction:
-//!               compares   its ticket; no tombstone, no owner record, no index entry, no reservation
+//!               compares   its ticket; no tombstone, no owner record, no index entry, no reservation, no cooldown
 //!               then       its reservations, owner record and index entries; its ticket is removed
+//!               else       a transaction inside:
+//!                  compares   its ticket; its owner's tombstone is not older than the ticket
+//!                  then       its ticket is removed
 //! ```
 //!
 //! So one run that cannot be served any more does not stop the others. It leaves stray bits, which are harmless. The
 //! ticket is the fence of its run, whoever commits: a run that has left has no ticket, and nobody can serve it.
+//!
+//! A run whose owner was deleted after it took its ticket is probably dead, and nobody waits for its answer. So its
+//! ticket goes, whatever kind of run it is. The revisions say what was first, because starts of two boots do not. If the
+//! run lives, it sees that its ticket is gone, and takes another one.
+//!
+//! A head refuses nobody: a run whose answer may be a refusal gets its turn, and decides for itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::Ask;
-use super::effects::{Planned, Position, Serving};
+use super::effects::{Planned, Position, Serving, Turn};
 use super::free::{self, FreeGuard};
 use super::known_pool::DecodedPools;
 use super::pick::{Picked, Picking, Picks};
@@ -31,7 +40,7 @@ use crate::limits;
 use crate::line::{Line, Waiting};
 use crate::meta;
 use crate::pool::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
-use crate::request::{Asked, FreeRequest};
+use crate::request::{Asked, FreeRequest, TicketRecord};
 use crate::snapshot::Snapshot;
 use crate::ticket::Ticket;
 use crate::txn::{Compare, Entry, Op, Txn};
@@ -44,6 +53,16 @@ const NOBODY: usize = 0;
 /// The most frees that a batch reads for, and the usual number of compares of one free.
 const FREES: usize = 20;
 const FREE_COMPARES: usize = 7;
+
+/// A head's decision for an ADD that waits.
+enum Decision {
+    /// It is served.
+    Serves(Add),
+    /// By what was read, the run gets no address. It has errors of its own, and may find room.
+    Refuses,
+    /// It is left for its own turn.
+    Leaves,
+}
 
 /// The choice of a commit about the cursors of `next` and `spread`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +92,7 @@ struct Add {
     ticket: Bytes,
     addresses: Vec<NetworkAddress>,
     end: Option<Position>,
+    drop: Option<Position>,
 }
 
 impl<'a> Batch<'a> {
@@ -92,7 +112,7 @@ impl<'a> Batch<'a> {
     /// Notes what one run takes.
     pub(crate) fn take(&mut self, asked: &Resolved<'_>, picks: &Picks) -> Result<(), Halt> {
         for (network, address) in picks.all() {
-            let picking = Picking { asked, keys: self.keys, snapshot: self.snapshot };
+            let picking = Picking { asked, keys: self.keys, snapshot: self.snapshot, goes_by_bits: false };
             picking.refuse_bad_page(network, address.page())?;
             let reserved = picking.reserved_in(network, address.page());
             let key = self.keys.page(network, address.page());
@@ -123,9 +143,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Decides for at most `runs` of those who wait, and says who has the next turn.
-    pub(crate) fn serve(
+    pub(crate) fn serve<'l>(
         &mut self,
-        line: &Line,
+        line: &'l Line,
         head: &Ticket,
         scope: &Scope,
         runs: usize,
@@ -137,26 +157,28 @@ impl<'a> Batch<'a> {
         self.read_for_frees(line, head, scope)?;
         let mut adds: Vec<Add> = Vec::new();
         let mut served = 0;
-        // The first run that must decide for itself, and that no head has passed yet; or else the one that is kept.
-        let mut next: Option<&Waiting> = None;
+        // Those who must decide for themselves, those who get no address, and those whom this head does not reach.
+        let (mut alone, mut refused, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let mut ends_with_add = false;
         let mut all_are_served = true;
         // Each of them may have a cursor of its own. What all of them lack is read at once.
         let mut lacking: Vec<Op> = Vec::new();
         let hands_over = line.hands_over || runs == NOBODY;
+        let may_have_turn = |waiting: &Waiting| !waiting.has_its_turn() && waiting.ticket.key != head.key;
         for (at, waiting) in line.waiting.iter().enumerate() {
             // Whoever has the next turn is kept, so that it goes on where this head stops.
             let is_last = at + 1 == line.waiting.len();
-            let is_free = matches!(waiting.asked, Some(Asked::Free(..)));
-            let has_no_room = served == runs || is_free && builder.compares() + FREE_COMPARES > runs;
-            let is_kept = has_no_room || hands_over && is_last && next.is_none();
-            let is_served = match &waiting.asked {
-                _ if is_kept || !is_in_service => false,
+            let has_no_room =
+                served == runs || waiting.is_free() && builder.compares() + FREE_COMPARES > runs;
+            let has_next = |alone: &[&Waiting]| alone.iter().any(|waiting| may_have_turn(waiting));
+            let is_kept = has_no_room || hands_over && is_last && !has_next(&alone);
+            let decision = match &waiting.asked {
+                _ if is_kept => None,
+                _ if !is_in_service => Some(Decision::Leaves),
                 // A node may write no record of another cluster, where etcd knows its users.
-                Some(asked) if asked.owner().cluster != head.cluster => false,
-                None => false,
+                Some(asked) if asked.owner().cluster != head.cluster => Some(Decision::Leaves),
                 Some(Asked::Add(ask, epoch)) if *epoch == meta.epoch => {
-                    let decided = match self.decide(waiting, ask, scope) {
+                    match self.decide(waiting, ask, head, scope) {
                         Err(Halt::Read(ops)) => {
                             lacking.extend(
                                 ops.into_iter().filter(|op| !lacking.contains(op)).collect::<Vec<_>>(),
@@ -167,32 +189,71 @@ impl<'a> Batch<'a> {
                             }
                             break;
                         }
-                        decided => decided?,
-                    };
-                    ends_with_add = decided.is_some();
-                    adds.extend(decided);
-                    ends_with_add
+                        decided => Some(decided?),
+                    }
                 }
-                Some(Asked::Add(..)) => false,
-                Some(Asked::Free(owner, request)) => {
-                    ends_with_add = false;
-                    self.free(waiting, (owner, request), scope, builder)?
+                Some(Asked::Free(owner, request)) if !leaves(line, head, waiting) => {
+                    if self.free(waiting, (owner, request), scope, builder)? {
+                        ends_with_add = false;
+                        served += 1;
+                        continue;
+                    }
+                    Some(Decision::Leaves)
                 }
+                Some(Asked::Add(..) | Asked::Free(..)) | None => Some(Decision::Leaves),
             };
-            if is_served {
-                served += 1;
-                continue;
-            }
-            all_are_served = false;
-            if next.is_none() && !waiting.has_its_turn() && (!is_kept || hands_over) {
-                next = Some(waiting);
-            }
+            let left = match decision {
+                Some(Decision::Serves(add)) => {
+                    ends_with_add = true;
+                    adds.push(add);
+                    served += 1;
+                    continue;
+                }
+                Some(Decision::Refuses) => &mut refused,
+                Some(Decision::Leaves) => &mut alone,
+                None => &mut kept,
+            };
+            left.push(waiting);
+            // Where nothing has moved, those who had their turn are dead.
+            all_are_served &= line.is_impatient && waiting.has_its_turn();
         }
         if !lacking.is_empty() {
             return Err(Halt::Read(lacking));
         }
-        if let Some(next) = next {
-            builder.effects.turn = Some(builder.nest(signal(&next.ticket)));
+        let mut room = (runs + 1).saturating_sub(served);
+        let most = if line.is_impatient { limits::TURNS } else { 1 };
+        let without_turn = |left: &[&'l Waiting]| -> Vec<&'l Waiting> {
+            left.iter().copied().filter(|waiting| may_have_turn(waiting)).collect()
+        };
+        let mut turns: Vec<(&Waiting, bool)> = Vec::new();
+        let nexts = without_turn(&alone);
+        turns.extend(nexts.into_iter().take(most.min(room)).map(|waiting| (waiting, false)));
+        if turns.is_empty() && hands_over {
+            turns.extend(without_turn(&kept).first().map(|waiting| (*waiting, false)));
+        }
+        room = room.saturating_sub(turns.len());
+        // Who is served may drop out, and what is freed has room for others. So they are refused by a commit that
+        // serves nobody.
+        if served == 0 {
+            turns.extend(without_turn(&refused).into_iter().take(room).map(|waiting| (waiting, true)));
+            room = (runs + 1).saturating_sub(turns.len());
+        }
+        if turns.iter().any(|(_, is_alone)| !is_alone) {
+            builder.rewrite(&head.moved, Ticket::turn_given());
+        }
+        for (waiting, is_alone) in &turns {
+            let (ticket, is_alone) = (waiting.ticket.key.clone(), *is_alone);
+            let place = builder.nest(self.signal(waiting, head, is_alone));
+            builder.effects.turns.push(Turn { place, ticket, is_alone });
+        }
+        if line.is_impatient {
+            let given: BTreeSet<&Bytes> = turns.iter().map(|(waiting, _)| &waiting.ticket.key).collect();
+            let left = alone.iter().chain(&refused).chain(&kept).copied();
+            let others = left.filter(|one| !given.contains(&one.ticket.key) && one.ticket.key != head.key);
+            for (txn, waiting) in others.filter_map(|one| Some((self.drop(one, head)?, one))).take(room) {
+                let place = builder.nest(txn);
+                builder.effects.drops.push((place, waiting.ticket.key.clone()));
+            }
         }
         // Nobody waits any more, if nobody has come since the line was read.
         if let (true, Some(last)) = (all_are_served, line.waiting.last()) {
@@ -209,20 +270,65 @@ impl<'a> Batch<'a> {
                 }
             }
         }
-        for Add { txn, ticket, addresses, end } in adds {
+        for Add { txn, ticket, addresses, end, drop } in adds {
             let place = builder.nest(txn);
-            builder.effects.serves.push(Serving { place, ticket, addresses, end });
+            builder.effects.serves.push(Serving { place, ticket, addresses, end, drop });
         }
         Ok(())
     }
 
-    /// Clears stray bits, as many as fit, as long as nobody holds their addresses and none is cooling.
+    /// Gives a run its turn: its ticket is written again, which it watches. A ticket that is gone stays gone, one that
+    /// another head has written stays as it is, and that of a deleted owner goes.
+    fn signal(&self, waiting: &Waiting, head: &Ticket, is_alone: bool) -> Txn {
+        let Entry { key, value, create_revision, mod_revision, lease } = &waiting.ticket;
+        let lease = (*lease != 0).then_some(LeaseId(*lease));
+        let value = match TicketRecord::decode(value) {
+            Ok(record) if is_alone => record.decided_alone().encode(),
+            _ => value.clone(),
+        };
+        let mut txn = Txn {
+            step: "signal",
+            compares: vec![Compare::Mod(key.clone(), *mod_revision)],
+            then: vec![Op::Put(key.clone(), value, lease)],
+            ..Txn::default()
+        };
+        if let (Some(owner), Some(drop)) = (&waiting.owner, self.drop(waiting, head)) {
+            txn.compares.push(Compare::Older(self.keys.tombstone(owner), *create_revision));
+            txn.otherwise.push(Op::Nested(Box::new(drop)));
+        }
+        txn
+    }
+
+    /// Removes the ticket of a run whose owner was deleted after the run took it. None if it is not known whose it is.
+    fn drop(&self, waiting: &Waiting, head: &Ticket) -> Option<Txn> {
+        let (ticket, owner) = (&waiting.ticket, waiting.owner.as_ref()?);
+        Some(Txn {
+            step: "drop",
+            compares: vec![
+                Compare::Create(ticket.key.clone(), ticket.create_revision),
+                Compare::NotOlder(self.keys.tombstone(owner), ticket.create_revision),
+            ],
+            then: head.removal_of(&ticket.key).to_vec(),
+            ..Txn::default()
+        })
+    }
+
+    /// Clears stray bits, as many as fit, as long as nobody holds their addresses and none is cooling. Those who wait
+    /// may have these addresses.
     fn clear(&mut self, stray: &[NetworkAddress], builder: &mut Builder<'_>) {
         for (network, address) in stray.iter().take(limits::REPAIR_BITS) {
             let keys = [self.keys.ip(network, *address), self.keys.cooling(network, *address)];
-            if keys.iter().all(|key| self.snapshot.entry(key).is_none()) {
-                keys.into_iter().for_each(|key| builder.absent(key));
-                self.changes.clear(network, *address);
+            if keys.iter().any(|key| self.snapshot.entry(key).is_some()) {
+                continue;
+            }
+            keys.into_iter().for_each(|key| builder.absent(key));
+            self.changes.clear(network, *address);
+            let page = self.keys.page(network, address.page());
+            if let (true, Some(mut bits)) =
+                (self.laid_over.knows(&page), builder::bits(&self.laid_over, &page))
+            {
+                bits.clear(address.bit());
+                self.laid_over.lay(page, bits.to_bytes());
             }
         }
     }
@@ -232,7 +338,8 @@ impl<'a> Batch<'a> {
         let is_served = |owner: &Owner, request: &FreeRequest| {
             owner.cluster == head.cluster && request.record.scope == scope.as_str()
         };
-        let frees = line.waiting.iter().filter_map(|waiting| match &waiting.asked {
+        let waiting = line.waiting.iter().filter(|waiting| !leaves(line, head, waiting));
+        let frees = waiting.filter_map(|waiting| match &waiting.asked {
             Some(Asked::Free(owner, request)) if is_served(owner, request) => Some((owner, request)),
             _ => None,
         });
@@ -262,11 +369,10 @@ impl<'a> Batch<'a> {
         if !self.snapshot.knows(&own) || self.written.contains(&own) {
             return Ok(false);
         }
-        let (Some(entry), Ok(Some(record))) =
-            (self.snapshot.entry(&own), self.snapshot.record::<OwnerRecord>(&own))
-        else {
-            return Ok(false);
+        let Some(entry) = self.snapshot.entry(&own) else {
+            return self.bury(waiting, (owner, request), builder);
         };
+        let Ok(Some(record)) = self.snapshot.record::<OwnerRecord>(&own) else { return Ok(false) };
         let caller = Caller { machine, pod_uid: pod_uid.as_ref() };
         // The DEL has judged the record that it read. A later one may be of a later boot, which no start of an earlier
         // one can be compared with.
@@ -295,37 +401,70 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
-    /// The transaction that serves one run; none if it is left for its own turn.
-    fn decide(&mut self, waiting: &Waiting, ask: &Ask, scope: &Scope) -> Result<Option<Add>, Halt> {
-        let asked = &Resolved::of(ask, self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
-        // It has errors of its own.
-        if asked.refused_by_pools().is_some() {
-            return Ok(None);
+    /// Serves a DEL whose owner holds nothing any more: others have freed it. It leaves its tombstone.
+    fn bury(
+        &mut self,
+        waiting: &Waiting,
+        (owner, request): (&Owner, &FreeRequest),
+        builder: &mut Builder<'_>,
+    ) -> Result<bool, Halt> {
+        let (own, tombstone) = (self.keys.owner(owner), self.keys.tombstone(owner));
+        let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
+        if !request.start.is_after(standing.as_ref().map(|standing| &standing.start)) {
+            return Ok(false);
         }
+        builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
+        builder.unchanged(own.clone());
+        free::bury(self.keys, owner, &request.start, LeaseId(request.lease), builder)?;
+        builder.delete(waiting.ticket.key.clone());
+        builder.effects.removes.push(waiting.ticket.key.clone());
+        self.written.insert(own);
+        Ok(true)
+    }
+
+    /// The decision for one run, with the transaction that serves it.
+    fn decide(
+        &mut self,
+        waiting: &Waiting,
+        ask: &Ask,
+        head: &Ticket,
+        scope: &Scope,
+    ) -> Result<Decision, Halt> {
+        let asked = &Resolved::of(ask, self.keys, self.snapshot, &self.pools).map_err(Halt::read)?;
         // A repetition, a takeover or a deleted owner, as an earlier batch has found, or another run of this batch is
         // of the same owner or pod.
         let is_known = |key: &Bytes| self.written.contains(key) || self.snapshot.entry(key).is_some();
         let hold = ask.hold_keys(self.keys).map(|[hold, _]| hold);
-        if asked.scope() != *scope || asked.own_keys(self.keys).iter().chain(&hold).any(is_known) {
-            return Ok(None);
+        let relied_on = asked.own_keys(self.keys).into_iter().chain(asked.cooling_keys(self.keys));
+        if relied_on.chain(hold).any(|key| is_known(&key)) {
+            return Ok(Decision::Leaves);
+        }
+        if asked.refused_by_pools().is_some() {
+            return Ok(Decision::Refuses);
+        }
+        if asked.scope() != *scope {
+            return Ok(Decision::Leaves);
         }
         let (own, tombstone) = (self.keys.owner(&ask.owner), self.keys.tombstone(&ask.owner));
-        let picks = match (Picking { asked, keys: self.keys, snapshot: &self.laid_over }).pick() {
+        let picking = Picking { asked, keys: self.keys, snapshot: &self.laid_over, goes_by_bits: true };
+        let picks = match picking.pick() {
             Ok(Picked::Addresses(picks)) => picks,
-            // It has errors of its own.
-            Ok(Picked::Full { .. }) | Err(Halt::Refuse(_)) => return Ok(None),
+            Ok(Picked::Full { .. } | Picked::Refused { .. }) | Err(Halt::Refuse(_)) => {
+                return Ok(Decision::Refuses);
+            }
             Err(halt) => return Err(halt),
         };
         // A bit may be clear though its address is held, by a run that this batch frees.
         if picks.all().any(|(network, address)| self.written.contains(&self.keys.ip(network, *address))) {
-            return Ok(None);
+            return Ok(Decision::Leaves);
         }
-        let Ok(allotted) = NewRecords::of(asked, &picks.taken) else { return Ok(None) };
+        let Ok(allotted) = NewRecords::of(asked, &picks.taken) else { return Ok(Decision::Refuses) };
         self.take(asked, &picks)?;
         let mut builder = Builder::new("serve", self.snapshot);
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.absent(tombstone);
         builder.absent(own.clone());
+        asked.cooling_keys(self.keys).for_each(|key| builder.absent(key));
         asked.rely_on_pools(self.keys, &mut builder);
         allotted.reserve(picks.all(), self.keys, ask, &mut builder);
         for key in free::index_keys(self.keys, &ask.owner, &allotted.record) {
@@ -334,7 +473,7 @@ impl<'a> Batch<'a> {
         }
         builder.put(own, allotted.record.encode());
         builder.delete(waiting.ticket.key.clone());
-        let Ok(mut txn) = builder.finish() else { return Ok(None) };
+        let Ok(mut txn) = builder.finish() else { return Ok(Decision::Leaves) };
         // If a pool has changed, all that rely on it drop out. It may be large, so the first of them alone reads it.
         txn.otherwise.retain(|op| match op {
             Op::Get(key) if matches!(self.keys.parse(key), Ok(Key::Pool(_) | Key::PoolChanges)) => {
@@ -342,8 +481,12 @@ impl<'a> Batch<'a> {
             }
             _ => true,
         });
+        let drop = self.drop(waiting, head).map(|drop| {
+            txn.otherwise.push(Op::Nested(Box::new(drop)));
+            Position(txn.otherwise.len() - 1)
+        });
         let (ticket, addresses) = (waiting.ticket.key.clone(), picks.all().cloned().collect());
-        Ok(Some(Add { txn, ticket, addresses, end: None }))
+        Ok(Decision::Serves(Add { txn, ticket, addresses, end: None, drop }))
     }
 
     /// Also clears bits that are thought to be stray, on pages that are written anyway.
@@ -364,15 +507,9 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Gives a run its turn: its ticket is written again, which it watches. A ticket that is gone stays gone.
-fn signal(ticket: &Entry) -> Txn {
-    let lease = (ticket.lease != 0).then_some(LeaseId(ticket.lease));
-    Txn {
-        step: "signal",
-        compares: vec![Compare::Create(ticket.key.clone(), ticket.create_revision)],
-        then: vec![Op::Put(ticket.key.clone(), ticket.value.clone(), lease)],
-        ..Txn::default()
-    }
+/// True if a head leaves a run for its own turn because that asks for a free.
+fn leaves(line: &Line, head: &Ticket, waiting: &Waiting) -> bool {
+    line.leaves_frees && waiting.is_free() && waiting.ticket.key != head.key
 }
 
 /// The next commit of a head that has its own answer; none if there is nobody to serve and nobody to give a turn to.
@@ -390,12 +527,12 @@ pub fn plan(
         let mut builder = Builder::new("batch", seen);
         require(seen, vec![keys.meta()])?;
         builder.same_value(keys.meta());
+        builder.push(head.moves_queue());
         let mut batch = Batch::new(keys, seen);
         batch.clear(&line.stray, &mut builder);
         batch.serve(line, head, scope, runs, &mut builder)?;
         batch.finish(Cursors::Moved, &mut builder);
-        let is_idle = builder.is_idle();
-        builder.push(head.moves_queue());
+        let is_idle = builder.operations() == 1;
         let planned = builder.planned().map_err(Halt::read)?;
         Ok((!is_idle).then_some(planned))
     };

@@ -17,6 +17,8 @@ pub(crate) enum Picked {
     Addresses(Picks),
     /// No address of this set is free.
     Full { set: usize },
+    /// This address is asked for, and is not given.
+    Refused { address: NetworkAddress, why: Refusal },
 }
 
 /// The addresses that an ADD is to reserve.
@@ -40,6 +42,9 @@ pub(crate) struct Picking<'a> {
     pub(crate) asked: &'a Resolved<'a>,
     pub(crate) keys: &'a Keys,
     pub(crate) snapshot: &'a Snapshot,
+    /// True if an address that is asked for is judged by its bit alone, without reads of its reservation and of its
+    /// cooldown. A clear bit says that there is neither, and the commit compares that. A bit that is set may be stray.
+    pub(crate) goes_by_bits: bool,
 }
 
 impl Picking<'_> {
@@ -51,7 +56,9 @@ impl Picking<'_> {
         let mut needs = BTreeSet::new();
         let pinned: Vec<NetworkAddress> =
             self.asked.pinned().map(|(network, address)| (network.clone(), address)).collect();
-        self.pin(&pinned, &mut view, &mut needs)?;
+        if let Some(address) = self.pin(&pinned, &mut view, &mut needs)? {
+            return Ok(Picked::Refused { address, why: Refusal::Taken });
+        }
         self.refuse_cooling()?;
         loop {
             match choose(&wishes, &view) {
@@ -65,7 +72,7 @@ impl Picking<'_> {
                         .set
                         .covers(address)
                         .map_or_else(NetworkName::default, |range| range.network().clone());
-                    return Err(self.refuse((network, address), why));
+                    return Ok(Picked::Refused { address: (network, address), why });
                 }
                 Choice::Chosen(picks) => {
                     let taken = picks.into_iter().map(|pick| (pick.network, pick.address)).collect();
@@ -75,7 +82,8 @@ impl Picking<'_> {
         }
     }
 
-    fn refuse(&self, address: NetworkAddress, why: Refusal) -> Halt {
+    /// Why an address that is asked for is not given, in words; or what must be read to say it.
+    pub(crate) fn refuse(&self, address: NetworkAddress, why: Refusal) -> Halt {
         match Refused::address(address, why, self.keys, self.snapshot) {
             Ok(refused) => Halt::Refuse(refused),
             Err(unread) => Halt::read(unread),
@@ -103,7 +111,9 @@ impl Picking<'_> {
 
     /// An address that is asked for may be cooling. Its bit does not tell.
     fn refuse_cooling(&self) -> Result<(), Halt> {
-        require(self.snapshot, self.asked.cooling_keys(self.keys).collect())?;
+        if !self.goes_by_bits {
+            require(self.snapshot, self.asked.cooling_keys(self.keys).collect())?;
+        }
         let is_cooling = |(network, address): &(&NetworkName, Addr)| {
             self.snapshot.entry(&self.keys.cooling(network, *address)).is_some()
         };
@@ -113,13 +123,13 @@ impl Picking<'_> {
         }
     }
 
-    /// Reserved static addresses come first, so that no set picks one of them.
+    /// Reserved static addresses come first, so that no set picks one of them. Returns one that is not free.
     fn pin(
         &self,
         pinned: &[NetworkAddress],
         view: &mut View,
         needs: &mut BTreeSet<Need>,
-    ) -> Result<(), Halt> {
+    ) -> Result<Option<NetworkAddress>, Halt> {
         let mut wanted = Vec::new();
         for (network, address) in pinned {
             wanted.push(Need::Reservation(network.clone(), *address));
@@ -127,13 +137,17 @@ impl Picking<'_> {
         }
         self.supply(&wanted, pinned, view, needs)?;
         let mut seen = BTreeSet::new();
-        for (network, address) in pinned {
-            let held = self.snapshot.entry(&self.keys.ip(network, *address)).is_some();
-            if held || !seen.insert((network, address)) {
-                return Err(self.refuse((network.clone(), *address), Refusal::Taken));
-            }
-        }
-        Ok(())
+        let mut taken = pinned.iter().filter(|(network, address)| {
+            self.is_held(network, *address) || !seen.insert((network.clone(), *address))
+        });
+        Ok(taken.next().cloned())
+    }
+
+    /// True if the address is reserved, as far as that is read.
+    fn is_held(&self, network: &NetworkName, address: Addr) -> bool {
+        let page = self.keys.page(network, address.page());
+        let has_bit = || builder::bits(self.snapshot, &page).is_none_or(|bits| bits.get(address.bit()));
+        self.snapshot.entry(&self.keys.ip(network, address)).is_some() || self.goes_by_bits && has_bit()
     }
 
     /// Puts the known pages and summaries into the view, or asks for the unknown ones.
@@ -144,7 +158,13 @@ impl Picking<'_> {
         view: &mut View,
         needs: &mut BTreeSet<Need>,
     ) -> Result<(), Halt> {
-        require(self.snapshot, wanted.iter().map(|need| need_key(self.keys, need)).collect())?;
+        let read = |need: &Need| match need {
+            Need::Reservation(network, address) if self.goes_by_bits => {
+                self.keys.page(network, address.page())
+            }
+            need => need_key(self.keys, need),
+        };
+        require(self.snapshot, wanted.iter().map(read).collect())?;
         for need in wanted {
             needs.insert(need.clone());
             let key = need_key(self.keys, need);
@@ -158,7 +178,7 @@ impl Picking<'_> {
                 Need::Reservation(network, address) => {
                     // A set must not pick an address that is requested besides the sets.
                     let is_pinned = pinned.iter().any(|(n, a)| n == network && a == address);
-                    view.set_held(network, *address, is_pinned || self.snapshot.entry(&key).is_some());
+                    view.set_held(network, *address, is_pinned || self.is_held(network, *address));
                 }
             }
         }

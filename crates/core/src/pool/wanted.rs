@@ -202,8 +202,8 @@ impl PoolsWanted {
         }
     }
 
-    /// True if somebody else may decide for it: each element has a pool or is `auto`, there are no more than a
-    /// configuration may name, and no address is asked for.
+    /// True if somebody else may decide for it: each element has a pool or is `auto`, and there are no more than a
+    /// configuration may name.
     pub(crate) fn is_servable(&self) -> bool {
         let is_sound = |element: &PoolElement| match element.auto {
             true => element.names.is_empty() && element.at < POOLS_MAX,
@@ -212,7 +212,7 @@ impl PoolsWanted {
         (1..=POOLED_MAX).contains(&self.elements.len())
             && self.names().count() <= POOLS_MAX
             && self.elements.iter().all(is_sound)
-            && self.requests.is_empty()
+            && self.requests.len() <= POOLED_MAX
     }
 
     /// All pools that it may use.

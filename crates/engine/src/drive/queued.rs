@@ -28,14 +28,18 @@ use metes_core::txn::{Entry, Found, Op, Reply, Txn};
 pub(super) struct Head {
     /// The others in the queue, as they were read last.
     pub(super) line: Line,
-    /// True if nobody has given this run its turn. Then it gives way to a quicker run.
+    /// True if nobody has given this run its turn, and it has not lost to a quicker run yet. Then it gives way to one.
     pub(super) gives_way: bool,
+    /// True if nobody has given this run its turn, and it may find more tickets of deleted owners.
+    is_impatient: bool,
+    /// True if it serves no free of another run: the lease for a tombstone of one of them has ended.
+    leaves_frees: bool,
     /// Tickets that are gone.
     gone: BTreeSet<Bytes>,
     /// Addresses with stray bits that its last commit has set for runs which it could not serve.
     stray: Vec<NetworkAddress>,
     /// True if a run may wait that nobody has given its turn.
-    owes_turn: bool,
+    pub(super) owes_turn: bool,
     /// The time of a durable write.
     pub(super) latency: Duration,
     /// The queue as it was listed while the last commit was on its way.
@@ -45,11 +49,32 @@ pub(super) struct Head {
 impl Head {
     /// Notes what a commit from the queue has done.
     pub(super) fn has_committed(&mut self, effects: &Effects, found: &[Found]) {
-        let Outcome { gone, stray, has_given_turn, has_ended_queue } = effects.outcome(found);
+        let Outcome { gone, has_dropped, stray, has_given_turn, has_ended_queue } = effects.outcome(found);
         self.gone.extend(gone);
-        self.stray = stray;
+        self.is_impatient &= has_dropped;
+        // A batch clears so many.
+        let cleared = self.line.stray.len().min(limits::REPAIR_BITS);
+        self.stray = self.line.stray.split_off(cleared);
+        self.stray.extend(stray);
         let was_last = has_ended_queue && self.stray.is_empty();
         self.owes_turn &= !(was_last && self.has_served_all() || has_given_turn);
+    }
+
+    /// Notes those who wait besides this run.
+    pub(super) fn meet(&mut self, line: Line) {
+        let (is_impatient, leaves_frees) = (self.is_impatient, self.leaves_frees);
+        self.line = Line { is_impatient, leaves_frees, ..line };
+    }
+
+    /// True if a commit was refused because a lease has ended that is perhaps one of another run, for the tombstone of a
+    /// free which the commit was to serve. From now on this head serves no such free.
+    pub(super) fn leaves_frees_now(&mut self, failure: &Failure) -> bool {
+        let may_be = matches!(failure, Failure::LeaseNotFound)
+            && !self.leaves_frees
+            && self.line.waiting.iter().any(Waiting::is_free);
+        self.leaves_frees |= may_be;
+        self.line.leaves_frees |= may_be;
+        may_be
     }
 
     /// True if nobody is left of those who were read, apart from runs that have had their turn. The last one in the
@@ -128,10 +153,14 @@ impl<K: Kv> Driver<'_, K> {
         let wait_until = self.policy.wait_until - (self.leaves(head) - limits::LEAVE.least);
         loop {
             let is_served = |found: &Entry| change.served(found).is_some();
-            head.gives_way = match queue.by(wait_until).wait(&mut taken, &proof, is_served).await? {
+            head.is_impatient = match queue.by(wait_until).wait(&mut taken, &proof, is_served).await? {
                 Turn::Head => false,
-                // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
-                Turn::Impatient => !has_given_way,
+                Turn::Alone => {
+                    *head = Head { latency: head.latency, ..Head::default() };
+                    self.session.read_all(reads.to_vec(), seen).await?;
+                    return self.commit(change, footing, head, seen).await;
+                }
+                Turn::Impatient => true,
                 Turn::Served(found) => {
                     self.acknowledge(Applied::shown(&found), seen).await?;
                     return Ok(Attempt::Committed(change.served(&found)));
@@ -143,9 +172,17 @@ impl<K: Kv> Driver<'_, K> {
                 }
                 Turn::OutOfTime => return Err(Stopped::OutOfTime),
             };
+            // Once. Where it is a neighbouring queue that is quicker, nobody serves this run.
+            head.gives_way = head.is_impatient && !has_given_way;
             head.owes_turn = true;
             if !taken.is_first {
-                head.line = self.line(queue, &ticket, reads, seen).await?;
+                head.meet(self.line(queue, &ticket, reads, seen).await?);
+            }
+            if head.is_impatient && taken.sees_move(seen) {
+                // Another run has become the head meanwhile. It may be about to clear bits that it has set for dead
+                // runs, and until then the range may seem to be full.
+                head.owes_turn = false;
+                continue;
             }
             taken.is_first = false;
             let attempted = match self.commit_in_line(change, &ticket, queue, head, seen).await? {
@@ -168,7 +205,7 @@ impl<K: Kv> Driver<'_, K> {
         reads: &[Op],
         seen: &mut Snapshot,
     ) -> Result<Line, Failure> {
-        let own = [Op::Get(ticket.key.clone())];
+        let own = [&ticket.key, &ticket.moved].map(|key| Op::Get(key.clone()));
         let tickets = queue.tickets(&[&own, reads].concat(), seen).await?;
         Ok(Line::new(&tickets, |key| *key == ticket.key))
     }
@@ -187,20 +224,26 @@ impl<K: Kv> Driver<'_, K> {
         else {
             return Ok(None);
         };
-        let mut line = std::mem::take(&mut head.line);
-        line.waiting.insert(0, Waiting::of(own));
-        self.recall();
-        let Some(Planned { txn, effects }) = self.plan_batch(queue, ticket, &line, seen).await? else {
-            return Ok(None);
+        head.line.waiting.insert(0, Waiting::of(own));
+        let (reply, Planned { txn, effects }) = loop {
+            self.recall();
+            let Some(planned) = self.plan_batch(queue, ticket, &head.line, seen).await? else {
+                head.line = Line::default();
+                return Ok(None);
+            };
+            match self.session.txn(&planned.txn).await {
+                Err(failure) if head.leaves_frees_now(&failure) => {}
+                reply => break (reply?, planned),
+            }
         };
-        let reply = self.session.txn(&txn).await?;
+        head.line.waiting.clear();
         if !reply.succeeded {
             seen.absorb(&txn.otherwise, &reply);
             return Ok(head.gives_way.then_some(Attempt::GivesWay));
         }
         seen.apply(&txn, &reply);
         head.has_committed(&effects, &reply.found);
-        let is_served = head.gone.contains(&ticket.key);
+        let is_served = effects.removes.contains(&ticket.key);
         Ok(is_served.then_some(Attempt::Committed(Some(done))))
     }
 
@@ -288,9 +331,9 @@ impl<K: Kv> Driver<'_, K> {
                 Some(tickets) => tickets,
                 None => queue.tickets(&[], seen).await?,
             };
-            head.line = Line::new(&tickets, |key| head.gone.contains(key));
-            head.line.hands_over = Instant::now() >= stop_at;
-            head.line.stray.clone_from(&head.stray);
+            let line = Line::new(&tickets, |key| head.gone.contains(key));
+            let (hands_over, stray) = (Instant::now() >= stop_at, head.stray.clone());
+            head.meet(Line { hands_over, stray, ..line });
             self.recall();
             let Planned { txn, effects } = match self.plan_batch(queue, ticket, &head.line, seen).await? {
                 Some(planned) => planned,
@@ -298,10 +341,13 @@ impl<K: Kv> Driver<'_, K> {
                 // Others may have come since.
                 None => continue,
             };
-            let goes_on = head.owes_turn && effects.turn.is_none();
+            let goes_on = head.owes_turn && !effects.hands_over();
             let listing = goes_on.then_some((queue, serves));
             let (committed, listed) = send(queue.session(), &txn, listing).await;
-            let reply = committed?;
+            let reply = match committed {
+                Err(failure) if head.leaves_frees_now(&failure) => continue,
+                committed => committed?,
+            };
             if reply.succeeded {
                 seen.apply(&txn, &reply);
                 head.has_committed(&effects, &reply.found);

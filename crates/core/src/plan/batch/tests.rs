@@ -135,6 +135,11 @@ impl World {
         self.tickets.iter().filter(|key| self.store.get(key).is_some()).cloned().collect()
     }
 
+    fn is_told_to_decide_alone(&self, at: usize) -> bool {
+        let ticket = self.store.get(&self.tickets[at]).map(|ticket| TicketRecord::decode(&ticket.value));
+        ticket.is_some_and(|ticket| ticket.expect("decodes").is_decided_alone())
+    }
+
     fn has_tail(&self) -> bool {
         self.store.get(&self.keys.tail(&self.scope)).is_some()
     }
@@ -199,7 +204,10 @@ fn one_that_cannot_be_served_any_more_does_not_stop_the_others() {
         assert!(reply.succeeded, "case {case}");
         assert_eq!(world.store.get(&world.keys.owner(&ask("a").owner)), before.as_ref(), "case {case}");
         assert_eq!(world.held("b").as_deref(), Some("10.0.0.2"), "case {case}");
-        assert_eq!(batch.effects.outcome(&reply.found).gone, [world.tickets[1].clone()], "case {case}");
+        // The ticket of an owner that was deleted since goes, too.
+        let is_deleted = world.store.get(&world.keys.tombstone(&ask("a").owner)).is_some();
+        let gone = &world.tickets[usize::from(!is_deleted)..2];
+        assert_eq!(batch.effects.outcome(&reply.found).gone, gone, "case {case}");
     }
 }
 
@@ -213,10 +221,151 @@ fn a_commit_of_somebody_else_stops_the_whole_batch() {
     world.store.put(page, vec![0xff; 512]);
     assert!(!world.apply(&batch).succeeded);
     assert_eq!(world.held("a"), None);
-    // It was read again with the answer, and the range is full now: the run gets its turn.
+    // It was read again with the answer, and the range is full now: the run decides alone.
     let batch = world.plan(&line).expect("a batch");
-    assert!(batch.effects.turn.is_some());
     assert!(batch.effects.outcome(&world.apply(&batch).found).gone.is_empty());
+    assert!(world.is_told_to_decide_alone(0));
+}
+
+/// A head that refuses nobody gives all those who find no address their turns at once. It goes on itself.
+#[test]
+fn those_who_get_no_address_decide_alone_and_all_at_once() {
+    let mut world = World::new();
+    for id in 0..150 {
+        let mut ask = ask(&format!("c{id}"));
+        ask.ranges().sets[0] = set([cidr("10.0.0.0/24").bounds("10.0.0.1", "10.0.0.10")]);
+        world.stand(&TicketRecord::asking(&ask, 1));
+    }
+    world.serve();
+    assert_eq!(world.standing().len(), 140, "ten have an address, and who is served last may yet drop out");
+    let mut commits = 0;
+    while !(10..150).all(|at| world.is_told_to_decide_alone(at)) {
+        let line = world.line(false);
+        let batch = world.plan(&line).expect("turns");
+        assert!(batch.txn.fits() && !batch.effects.hands_over());
+        assert!(world.apply(&batch).succeeded);
+        commits += 1;
+    }
+    assert_eq!(commits, 2);
+    assert!(world.plan(&world.line(false)).is_none(), "nobody is left for this head");
+}
+
+/// Tombstones that a DEL has put since these runs took their tickets, and one that is older than a ticket.
+#[test]
+fn the_tickets_of_owners_that_were_deleted_since_go_whatever_they_ask_for() {
+    let mut world = World::new();
+    world.ask("held");
+    world.serve();
+    let bury = |world: &mut World, id: &str| {
+        let tombstone = Tombstone::new(RunStart { boot: "another".into(), ns: 1 });
+        world.store.put(world.keys.tombstone(&ask(id).owner), tombstone.encode());
+    };
+    bury(&mut world, "again");
+    let del = freeing(&world, "held", 3);
+    let asks = world.ask("asks");
+    let alone = world.stand(&TicketRecord::of(ask("alone").owner));
+    let del = world.stand(&del);
+    let again = world.ask("again");
+    let had_its_turn = world.stand(&TicketRecord::of(ask("turn").owner));
+    let ticket = world.store.get(&had_its_turn).expect("it stands").value.clone();
+    world.store.put(had_its_turn.clone(), ticket);
+    ["asks", "alone", "held", "turn"].iter().for_each(|id| bury(&mut world, id));
+    let mut gone = BTreeSet::new();
+    for _ in 0..2 {
+        let line = Line { is_impatient: true, ..world.line(false) };
+        let Some(batch) = world.plan(&line) else { break };
+        let reply = world.apply(&batch);
+        gone.extend(batch.effects.outcome(&reply.found).gone);
+    }
+    assert_eq!(gone, BTreeSet::from([asks, alone, del, had_its_turn]));
+    assert_eq!(world.standing(), BTreeSet::from([again]), "its owner came back after it was deleted");
+    assert!(!world.has_tail(), "the tail named one of them");
+    assert!(world.held("held").is_some(), "that DEL had read an older record");
+}
+
+#[test]
+fn a_head_that_has_seen_nothing_move_gives_several_turns() {
+    let mut world = World::new();
+    for id in 0..20 {
+        world.stand(&TicketRecord::of(ask(&format!("c{id}")).owner));
+    }
+    world.ask("living");
+    let is_told =
+        |world: &World| world.store.get(&world.keys.moved(&world.scope)).map(|moved| moved.value.clone());
+    let turns = |batch: &Planned| batch.effects.turns.len();
+    let patient = world.plan(&world.line(false)).expect("a batch");
+    let line = Line { is_impatient: true, ..world.line(false) };
+    let impatient = world.plan(&line).expect("a batch");
+    assert_eq!([&patient, &impatient].map(turns), [1, limits::TURNS]);
+    world.apply(&impatient);
+    assert!(world.held("living").is_some());
+    assert!(is_told(&world).is_some_and(|moved| !moved.is_empty()), "those who wait stay impatient");
+    world.ask("next");
+    let line = Line { is_impatient: true, ..world.line(false) };
+    let second = world.plan(&line).expect("a batch");
+    world.apply(&second);
+    world.ask("last");
+    let line = Line { is_impatient: true, ..world.line(false) };
+    let third = world.plan(&line).expect("a batch");
+    world.apply(&third);
+    assert_eq!([turns(&second), turns(&third)], [limits::TURNS, 4]);
+    world.ask("alone");
+    world.serve();
+    assert_eq!(is_told(&world), Some(Vec::new()));
+}
+
+/// An ask for this address of the IPv4 range.
+fn ask_for(id: &str, address: &str) -> Ask {
+    let mut ask = ask(id);
+    ask.ranges().requests[0] = Some(addr(address));
+    ask
+}
+
+#[test]
+fn addresses_that_are_asked_for_are_given_by_the_head() {
+    let mut world = World::new();
+    for (id, address) in [("a", "10.0.0.9"), ("b", "10.0.0.9"), ("c", "10.0.0.1"), ("d", "10.0.0.7")] {
+        world.stand(&TicketRecord::asking(&ask_for(id, address), 1));
+    }
+    world.ask("e");
+    let line = world.line(false);
+    let batch = world.plan(&line).expect("a batch");
+    // An address that was asked for, and freed, cools, and its bit was cleared with another tool.
+    world.store.put(world.keys.cooling(&NetworkName::default(), addr("10.0.0.7")), "");
+    world.apply(&batch);
+    assert_eq!(
+        ["a", "c", "e"].map(|id| world.held(id).expect("served")),
+        ["10.0.0.9", "10.0.0.1", "10.0.0.2"]
+    );
+    assert_eq!(["b", "d"].map(|id| world.held(id)), [None, None]);
+    // Both decide for themselves.
+    while let Some(batch) = world.plan(&world.line(false)) {
+        world.apply(&batch);
+    }
+    let has_turn =
+        |at: usize| Waiting::of(world.store.get(&world.tickets[at]).expect("waits").clone()).has_its_turn();
+    assert!(has_turn(1) && has_turn(3) && world.is_told_to_decide_alone(1));
+}
+
+#[test]
+fn many_who_ask_for_addresses_of_as_many_pages_fit() {
+    let mut world = World::new();
+    let page_of = |at: usize| {
+        let range = cidr("10.0.0.0/8");
+        let mut ask = ask(&format!("c{at}"));
+        ask.ranges().sets[0] = set([range]);
+        ask.ranges().requests[0] = Some(addr(&format!("10.{}.{}.9", at / 16, at % 16 * 16)));
+        ask
+    };
+    world.scope = Resolved::without_pools(&page_of(0)).scope();
+    (0..150).for_each(|at| _ = world.stand(&TicketRecord::asking(&page_of(at), 1)));
+    let mut commits = 0;
+    while world.has_tail() {
+        assert!(world.serve().succeeded);
+        commits += 1;
+    }
+    assert!((0..150).all(|at| world.held(&format!("c{at}")).is_some()));
+    assert!(commits <= 10, "{commits}");
 }
 
 #[test]
@@ -238,7 +387,7 @@ fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
         let created = world.store.get(&first).expect("stands").create_revision;
         let line = world.line(false);
         let batch = world.plan(&line).expect("a batch");
-        assert!(batch.effects.turn.is_some());
+        assert!(batch.effects.hands_over());
         world.apply(&batch);
         let entry = world.store.get(&first).expect("it stands still");
         assert_eq!(entry.create_revision, created);
@@ -249,7 +398,7 @@ fn who_must_decide_alone_gets_a_turn_once_and_is_then_passed() {
         world.ask("c");
         let line = world.line(false);
         let batch = world.plan(&line).expect("a batch");
-        assert!(batch.effects.turn.is_none());
+        assert!(!batch.effects.hands_over());
         world.apply(&batch);
         assert!(world.held("c").is_some());
     }
@@ -274,12 +423,12 @@ fn a_head_that_stops_keeps_the_last_one_and_gives_it_the_turn() {
     let keys: Vec<Bytes> = ["a", "b", "c"].iter().map(|id| world.ask(id)).collect();
     let line = world.line(true);
     let batch = world.plan(&line).expect("a batch");
-    assert!(batch.effects.turn.is_some());
+    assert!(batch.effects.hands_over());
     world.apply(&batch);
     assert!(world.held("a").is_some() && world.held("b").is_some() && world.held("c").is_none());
     let kept = world.store.get(&keys[2]).expect("stands");
     assert_ne!(kept.mod_revision, kept.create_revision);
-    assert!(Waiting { ticket: kept.clone(), asked: None }.has_its_turn());
+    assert!(Waiting::of(kept.clone()).has_its_turn());
 }
 
 #[test]
@@ -332,7 +481,7 @@ fn nobody_is_served_while_the_store_hands_out_nothing() {
     world.store.put(world.keys.meta(), meta.encode());
     let line = world.line(false);
     let batch = world.plan(&line).expect("a turn");
-    assert!(batch.effects.turn.is_some(), "it has its own error to tell");
+    assert!(batch.effects.hands_over(), "it has its own error to tell");
     let reply = world.apply(&batch);
     assert!(batch.effects.outcome(&reply.found).gone.is_empty() && world.held("a").is_none());
 }
@@ -369,6 +518,35 @@ fn dels_are_served_beside_adds_and_their_bits_are_cleared() {
     world.ask("e");
     world.serve();
     assert_eq!(world.held("e").as_deref(), Some("10.0.0.2"));
+}
+
+#[test]
+fn a_del_whose_owner_holds_nothing_any_more_leaves_its_tombstone() {
+    let mut world = World::new();
+    world.ask("a");
+    world.serve();
+    let del = freeing(&world, "a", 9);
+    world.stand(&del);
+    world.store.apply(&Txn { then: vec![Op::Delete(world.keys.owner(&ask("a").owner))], ..Txn::default() });
+    world.serve();
+    let tombstone = world.store.get(&world.keys.tombstone(&ask("a").owner)).expect("a tombstone");
+    assert_eq!(Tombstone::decode(&tombstone.value).expect("decodes").start.ns, 9);
+    assert!(world.standing().is_empty() && !world.has_tail());
+}
+
+#[test]
+fn a_head_may_leave_the_frees_of_others() {
+    let mut world = World::new();
+    world.ask("a");
+    world.serve();
+    let del = freeing(&world, "a", 9);
+    let ticket = world.stand(&del);
+    world.ask("b");
+    let line = Line { leaves_frees: true, ..world.line(false) };
+    let batch = world.plan(&line).expect("a batch");
+    world.apply(&batch);
+    assert!(world.held("a").is_some() && world.held("b").is_some());
+    assert!(Waiting::of(world.store.get(&ticket).expect("it waits").clone()).has_its_turn());
 }
 
 #[test]
@@ -515,7 +693,7 @@ fn a_del_that_fits_into_no_batch_gets_its_turn() {
     let wide = world.stand(&del);
     world.ask("b");
     world.serve();
-    let kept = Waiting { ticket: world.store.get(&wide).expect("it waits").clone(), asked: None };
+    let kept = Waiting::of(world.store.get(&wide).expect("it waits").clone());
     assert!(kept.has_its_turn());
 }
 
