@@ -4,6 +4,7 @@ mod bad_input;
 mod cni_contract;
 mod contention;
 mod cooldown;
+mod deaths;
 mod end_to_end;
 mod etcd_versions;
 mod first_request;
