@@ -14,7 +14,7 @@ use metes_core::plan::allot::{Added, Allotment, Allotted};
 use metes_core::plan::ask::Ask;
 use metes_core::plan::known_pool::decode_pool;
 use metes_core::plan::pools::{PoolResult, ReadPools};
-use metes_core::pool::{Held, Wanted};
+use metes_core::pool::{Clock, Held, Wanted};
 use metes_core::snapshot::Snapshot;
 use metes_engine::drive::Driver;
 use metes_engine::kv::{Failure, Kv};
@@ -42,7 +42,7 @@ pub struct AddDone {
 /// A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
     run.carry_out_spooled_of(&ask.owner).await?;
-    let mut allotment = Allotment::new(ask, run.session.keys);
+    let mut allotment = Allotment::new(ask, run.session.keys).by_clock(Clock::new(run.clock));
     let left =
         LeftBehind::read(run.read_mark(), (&run.scope_hints, &run.owner_hints), run.session.keys, &allotment);
     let mut other_store = None;

@@ -10,7 +10,7 @@ use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, LeaseId, digest_hex};
 use metes_core::known::HighWater;
 use metes_core::plan::free::{Free, FreeGuard, Freed};
-use metes_core::pool::{Caller, Owner, PodUid, RunStart};
+use metes_core::pool::{Caller, Clock, Owner, PodUid, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_engine::drive::OutOfTime;
 use metes_engine::kv::{Failure, Kv};
@@ -56,7 +56,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
         former: &former,
-        ..Free::of(owner, FreeGuard::OlderThan(&run.start))
+        ..Free::of(owner, FreeGuard::OlderThan(&run.start, Some(Clock::new(run.clock))))
     };
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
     let recall = run.recalling(mark.as_ref().map(|mark| mark.seen.clone()));
@@ -91,7 +91,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
                     Err(e) => Err(neither(&"etcd has no space for its tombstone", &e)),
                 };
             }
-            forget_spooled(run, owner, |start| *start == run.start || run.start.is_after(Some(start)));
+            forget_spooled(run, owner, |start| *start == run.start || is_older(run, start));
             Ok(Done::Freed)
         }
         Err(NotFreed::Failed(FreeError::Store(failure))) if can_wait(&failure) => {
@@ -200,6 +200,11 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner, does: impl Fn(&RunStar
     }
 }
 
+/// True if a run that was spooled is older than this one.
+fn is_older<K: Kv>(run: &Run<'_, K>, spooled: &RunStart) -> bool {
+    run.start.is_after(Some(spooled), Some(&(run.clock)()))
+}
+
 fn spool<K: Kv>(
     run: &Run<'_, K>,
     owner: &Owner,
@@ -211,7 +216,7 @@ fn spool<K: Kv>(
         Ok(()) => {
             let container = &owner.container_id;
             tracing::warn!(%container, ifname = %owner.ifname, %why, remedy, "DEL is spooled");
-            forget_spooled(run, owner, |start| run.start.is_after(Some(start)));
+            forget_spooled(run, owner, |start| is_older(run, start));
             Ok(Done::Spooled)
         }
         Err(e) => Err(neither(why, &e)),

@@ -105,13 +105,14 @@ fn stale<K: Kv>(
         && record.labels.cni_network == cni_network
         && (!may_be_restored || record.labels.pod.uid.is_none())
         && !containers.contains(&owner.container_id)
-        && record.start.is_some_and(|start| is_past_grace(&start, &run.start, grace_s));
+        && record.start.is_some_and(|start| is_past_grace(&start, (&run.start, &(run.clock)()), grace_s));
     is_stale.then_some(owner)
 }
 
-/// True if a run started at `start` is of another boot than `now`, or more than `grace_s` older.
-fn is_past_grace(start: &RunStart, now: &RunStart, grace_s: u64) -> bool {
-    start.boot != now.boot || start.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < now.ns
+/// True if a record's `start` is of another boot, or more than `grace_s` before the start of this GC. `now` is the
+/// clock, read after the record was.
+fn is_past_grace(start: &RunStart, (gc, now): (&RunStart, &RunStart), grace_s: u64) -> bool {
+    start.is_of_another_boot(now) || start.ns.saturating_add(grace_s.saturating_mul(1_000_000_000)) < gc.ns
 }
 
 /// Frees the record that was judged, but not one that was written since.
@@ -140,14 +141,16 @@ mod tests {
     #[test]
     fn grace_counts_on_one_boot_only() {
         let start = |boot: &str, s: u64| RunStart { boot: boot.into(), ns: s * 1_000_000_000 };
-        let now = start("b", 1000);
+        let (gc, now) = (start("b", 1000), start("b", 1002));
         for (of, past) in [
             (start("a", 999), true),
             (start("b", 700), false),
             (start("b", 699), true),
             (start("b", 1001), false),
+            // From before the clock went back.
+            (start("b", 1003), true),
         ] {
-            assert_eq!(is_past_grace(&of, &now, 300), past, "{of:?}");
+            assert_eq!(is_past_grace(&of, (&gc, &now), 300), past, "{of:?}");
         }
     }
 }

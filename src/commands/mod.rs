@@ -20,7 +20,7 @@ use metes_core::known::{HighWater, judged_by};
 use metes_core::limits;
 use metes_core::plan::ask::{Ask, RunStamp};
 use metes_core::plan::free::{Free, FreeGuard, Freed};
-use metes_core::pool::{Caller, Labels, Meta, NodeRecord, Owner, PodUid, Record, RunStart, Wanted};
+use metes_core::pool::{Caller, Clock, Labels, Meta, NodeRecord, Owner, PodUid, Record, RunStart, Wanted};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::{Witness, WitnessRun};
@@ -257,9 +257,9 @@ impl<'a, K: Kv> Run<'a, K> {
         until: Instant,
     ) -> Result<(Freed, bool), NotFreed> {
         let Spooled { owner, start, machine, pod_uid, unanswered } = spooled;
-        let boot = &self.start.boot;
+        let clock = Clock::new(self.clock);
         let guard =
-            if *unanswered { FreeGuard::Unanswered { start, boot } } else { FreeGuard::UpTo { start, boot } };
+            if *unanswered { FreeGuard::Unanswered(start, clock) } else { FreeGuard::UpTo(start, clock) };
         // Another node may still serve a ticket of an earlier boot, so it needs a tombstone, too.
         let tombstone = Some(start);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });

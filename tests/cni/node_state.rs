@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use metes_core::limits::DRAIN_ENTRIES;
+use metes_node::node::start;
 use serde_json::{Value, json};
-use support::{Cluster, Node, metes, network, wait_for};
+use support::{Cluster, Node, Outcome, Run, metes, network, wait_for};
 
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,6 +71,53 @@ fn a_del_spooled_before_a_reboot_frees_nothing_reserved_since() {
     cluster.assert_clean();
 }
 
+/// Runs it with a boot-time clock that is an hour ahead. To later runs of the node, their clock went back since: their
+/// host may be a virtual machine that was put back to a snapshot of its memory.
+fn an_hour_ahead(run: Run) -> Outcome {
+    let program = metes().display().to_string();
+    run.program("unshare").arguments(["--time", "--boottime", "3600", "--fork", &program]).run()
+}
+
+#[test]
+fn what_was_left_before_the_clock_went_back_is_freed_and_refuses_no_sandbox() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    an_hour_ahead(node.add("a").config(&range())).ok();
+    node.del("a").config(&range()).run().silent();
+    cluster.assert_nothing_held();
+
+    let of_pod = |run: Run| run.config(&range()).pod("ns", "web-0", "u1");
+    let first = an_hour_ahead(of_pod(node.add("b1"))).address();
+    assert_eq!(of_pod(node.add("b2")).run().address(), first, "the pod's next sandbox");
+    an_hour_ahead(node.del("c").config(&range())).silent();
+    node.add("c").config(&range()).run().ok();
+
+    an_hour_ahead(node.add("d").config(&range())).ok();
+    let mut none = range();
+    none["cni.dev/valid-attachments"] = json!([]);
+    node.gc().config(&none).run().silent();
+    assert_eq!(holders(&node), ["b2", "c"], "what is of the present is within the grace of GC");
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_del_spooled_before_the_clock_went_back_frees_nothing_reserved_since() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    node.add("since").config(&range()).run().ok();
+    an_hour_ahead(node.add("before").config(&range())).ok();
+    let alive: Value = serde_json::from_slice(&fs::read(node.host_file()).expect("readable")).expect("JSON");
+    node.change_host_file(json!({"etcd": {"endpoints": ["http://127.0.0.1:1"]}}));
+    for container in ["since", "before"] {
+        an_hour_ahead(node.del(container).config(&range())).silent();
+    }
+    node.change_host_file(json!({"etcd": alive["etcd"]}));
+    node.add("another").config(&range()).run().ok();
+    assert_eq!(holders(&node), ["another", "since"]);
+    assert!(node.spooled_dels().is_empty());
+    cluster.assert_clean();
+}
+
 #[test]
 fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     let cluster = Cluster::new();
@@ -78,9 +126,9 @@ fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
         node.add(container).config(&range()).run().ok();
     }
     cluster.store().put("v1/owner/test/n1/newer/eth0", r#"{"v":2}"#);
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux has one");
+    let now = start().expect("Linux has a boot id");
     for (name, container) in [("0", "newer"), ("1", "a"), ("2", "b"), ("3", "newer")] {
-        spool(&node, name, container, boot.trim(), u64::MAX);
+        spool(&node, name, container, &now.boot, now.ns);
     }
     node.check("c").config(&range()).run().silent();
     let held: Vec<String> = holders(&node).into_iter().filter(|id| id != "newer").collect();
@@ -96,11 +144,11 @@ fn more_entries_that_cannot_be_carried_out_than_one_run_takes_hold_up_no_other()
     let node = cluster.node("n1");
     node.add("a").config(&range()).run().ok();
     cluster.store().put("v1/owner/test/n1/newer/eth0", r#"{"v":2}"#);
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("Linux has one");
+    let now = start().expect("Linux has a boot id");
     for index in 0..2 * DRAIN_ENTRIES {
-        spool(&node, &format!("{index:02}"), "newer", boot.trim(), u64::MAX);
+        spool(&node, &format!("{index:02}"), "newer", &now.boot, now.ns);
     }
-    let last = spool(&node, "last", "a", boot.trim(), u64::MAX);
+    let last = spool(&node, "last", "a", &now.boot, now.ns);
     wait_for("the last entry to be carried out", PATIENCE, || {
         node.del("nobody").config(&range()).run().silent();
         if last.exists() { Err("it is spooled".to_owned()) } else { Ok(()) }

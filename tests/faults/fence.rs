@@ -508,7 +508,7 @@ impl World {
     /// The same; returns all that it leaves.
     async fn freed(&self, kv: &Meddling<'_>, container: &str, ns: u64, hints: FreeHints<'_>) -> Left {
         let (owner, start) = (owner(container), RunStart { boot: "b1".into(), ns });
-        let free = Free { tombstone: Some(&start), ..Free::of(&owner, FreeGuard::OlderThan(&start)) };
+        let free = Free { tombstone: Some(&start), ..Free::of(&owner, FreeGuard::OlderThan(&start, None)) };
         let session = Session { kv, keys: &self.keys, until: Instant::now() + PATIENCE };
         let (freed, left) = release::carry_out(session, free, (hints, None), None).await.expect("it frees");
         assert!(matches!(freed, Freed::Addresses(_)), "{freed:?}");

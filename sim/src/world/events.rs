@@ -29,11 +29,12 @@ impl<'w> World<'w> {
     /// Lets something go wrong, as chance decides.
     pub(crate) fn happen(&mut self) -> Result<(), String> {
         let events = self.plan.events;
-        let all: [(u32, Event<'w>); 16] = [
+        let all: [(u32, Event<'w>); 17] = [
             (events.new_leader, Self::new_leader),
             (events.compaction, Self::compact),
             (events.space, Self::lose_space),
             (events.reboot, Self::reboot),
+            (events.clock_back, Self::turn_clock_back),
             (events.suspend, Self::suspend),
             (events.node_lost, Self::lose_node),
             (events.pause, Self::pause),
@@ -115,12 +116,31 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// All that runs on the node ends.
-    fn boot_anew(&mut self, node: usize) {
-        self.note(|| format!("node {node} comes up anew"));
+    /// A virtual machine is put back to a snapshot of its memory: boot id and clock go back with it, and so does every
+    /// process. Its containers run on.
+    fn turn_clock_back(&mut self) -> Result<(), String> {
+        let node = self.chance.index(self.nodes.len());
+        let now = self.now();
+        let since = &mut self.nodes[node].boot.since;
+        let by = Duration::from_millis(self.chance.between(0, (now - *since).as_millis() as u64));
+        *since += by;
+        self.count("clock went back");
+        self.tree.clock_went_back = true;
+        self.note(|| format!("the clock of node {node} goes back by {by:?}"));
+        self.end_processes(node);
+        Ok(())
+    }
+
+    fn end_processes(&mut self, node: usize) {
         while let Some(index) = self.processes.iter().position(|process| process.node == Some(node)) {
             self.kill(index, "dies with its node");
         }
+    }
+
+    /// All that runs on the node ends.
+    fn boot_anew(&mut self, node: usize) {
+        self.note(|| format!("node {node} comes up anew"));
+        self.end_processes(node);
         let now = self.now();
         self.nodes[node].reboot(now);
         for id in 0..self.truth.sandboxes.len() {

@@ -107,6 +107,8 @@ pub(crate) struct Events {
     pub(crate) compaction: Parts,
     pub(crate) space: Parts,
     pub(crate) reboot: Parts,
+    /// A node is put back to a snapshot of its memory.
+    pub(crate) clock_back: Parts,
     pub(crate) suspend: Parts,
     pub(crate) node_lost: Parts,
     pub(crate) pause: Parts,
@@ -431,6 +433,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
         compaction: often(20, 3),
         space: often(6, 4),
         reboot: often(3, 3),
+        clock_back: often(6, 3),
         suspend: often(5, 4),
         node_lost: often(6, 3),
         pause: often(3, 8),

@@ -24,8 +24,8 @@ use crate::keys::{Bytes, HintName, Keys, LeaseId, NetworkAddress, Scope};
 use crate::line::Line;
 use crate::meta::{self, Emptiness};
 use crate::pool::{
-    Caller, Held, Meta, Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation, SeatRecord, Tombstone,
-    Wanted,
+    Caller, Clock, Held, Meta, Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation, RunStart,
+    SeatRecord, Tombstone, Wanted,
 };
 use crate::request::TicketRecord;
 use crate::snapshot::Snapshot;
@@ -65,6 +65,8 @@ pub struct Allotment<'a> {
     stray: Vec<NetworkAddress>,
     /// An owner whose addresses it may take over, as another run of the node has left it. A look reads its keys, too.
     older: Option<OwnerLeft>,
+    /// The clock of the node. Without it, a start that is later than its own counts as younger.
+    clock: Option<Clock<'a>>,
 }
 
 /// The key and the value of the record of the ranges that a configuration asks for.
@@ -75,8 +77,14 @@ impl<'a> Allotment<'a> {
     #[must_use]
     pub fn new(ask: &'a Ask, keys: &'a Keys) -> Self {
         let (pools, leases) = (DecodedPools::default(), CoolingLeases::default());
-        let (kept, stray, older) = (None, Vec::new(), None);
-        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases, kept, stray, older }
+        let (kept, stray, older, clock) = (None, Vec::new(), None, None);
+        Self { ask: Cow::Borrowed(ask), keys, pools, was_deleted: false, leases, kept, stray, older, clock }
+    }
+
+    /// Compares starts by this clock of its node.
+    #[must_use]
+    pub fn by_clock(self, clock: Clock<'a>) -> Self {
+        Self { clock: Some(clock), ..self }
     }
 
     /// Expects to take over the addresses of this older sandbox of the pod.
@@ -203,7 +211,8 @@ impl Change for Allotment<'_> {
 
     fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
         let asked = self.resolve(seen).ok()?;
-        let given_up = older_owner(&asked, self.keys, seen).ok()??.record;
+        let now = self.clock.map(Clock::now);
+        let given_up = older_owner(&asked, self.keys, seen, now.as_ref()).ok()??.record;
         let cooldowns = given_up.cooling().map(|(.., cooldown_s)| cooldown_s);
         let needed = if asked.gives(&given_up.addresses) { Vec::new() } else { cooldowns.collect() };
         drop(asked);
@@ -225,9 +234,10 @@ impl Change for Allotment<'_> {
             Err(pools) => return Ok(Step::read(pools)),
         };
         let Self { leases, stray, .. } = self;
+        let now = self.clock.map(Clock::now);
         let (asked, kept) = (&asked, self.kept.as_ref());
         let deciding =
-            Deciding { asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept, stray };
+            Deciding { asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept, stray, now };
         match deciding.decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
@@ -274,6 +284,8 @@ struct Deciding<'a> {
     leases: &'a CoolingLeases,
     kept: Option<&'a KeptRanges>,
     stray: &'a [NetworkAddress],
+    /// The node's clock, read after the snapshot was.
+    now: Option<RunStart>,
 }
 
 /// An older owner of the same interface of the same pod.
@@ -289,7 +301,7 @@ impl Deciding<'_> {
         let was_deleted = self.judge_tombstone()? || self.was_deleted;
         let own = self.keys.owner(&self.asked.ask.owner);
         let mine = self.snapshot.record::<OwnerRecord>(&own)?;
-        let older = older_owner(self.asked, self.keys, self.snapshot)?;
+        let older = older_owner(self.asked, self.keys, self.snapshot, self.now.as_ref())?;
         match (mine, older) {
             (Some(record), _) => self.repeat(record),
             (None, Some(older)) if !was_deleted && self.asked.gives(&older.record.addresses) => {
@@ -342,9 +354,14 @@ impl Deciding<'_> {
         let dead = self.keys.tombstone(&self.asked.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
             None => Ok(false),
-            Some(tombstone) if self.asked.ask.stamp.start.is_after(Some(&tombstone.start)) => Ok(true),
+            Some(tombstone) if self.is_after(&tombstone.start) => Ok(true),
             Some(_) => Err(Halt::Refuse(Refused::Deleted)),
         }
+    }
+
+    /// True if this run is younger than what started at `other`.
+    fn is_after(&self, other: &RunStart) -> bool {
+        self.asked.ask.stamp.start.is_after(Some(other), self.now.as_ref())
     }
 
     /// The owner holds addresses already. They are the answer, if they fit.
@@ -367,7 +384,7 @@ impl Deciding<'_> {
         // Another run may have served this one without its knowledge.
         let repeats = record.start.as_ref() != Some(&self.asked.ask.stamp.start);
         let start = match record.start {
-            Some(other) if !self.asked.ask.stamp.start.is_after(Some(&other)) => other,
+            Some(other) if !self.is_after(&other) => other,
             _ => self.asked.ask.stamp.start.clone(),
         };
         // Scope and labels stay as they are, because reservations and pod index were written with them.
@@ -548,7 +565,13 @@ impl Deciding<'_> {
 }
 
 /// The owner that the pod index names, if it is on this node, is not this run's owner, and is older than this run.
-fn older_owner(asked: &Resolved<'_>, keys: &Keys, snapshot: &Snapshot) -> Result<Option<Older>, Halt> {
+/// `now` is the node's clock, read after the snapshot was.
+fn older_owner(
+    asked: &Resolved<'_>,
+    keys: &Keys,
+    snapshot: &Snapshot,
+    now: Option<&RunStart>,
+) -> Result<Option<Older>, Halt> {
     let ask = asked.ask;
     for key in asked.index_keys(keys) {
         let Some(index) = snapshot.record::<PodIndex>(&key)? else { continue };
@@ -563,7 +586,7 @@ fn older_owner(asked: &Resolved<'_>, keys: &Keys, snapshot: &Snapshot) -> Result
         if record.labels.pod.uid != ask.labels.pod.uid {
             continue;
         }
-        if !ask.stamp.start.is_after(record.start.as_ref()) {
+        if !ask.stamp.start.is_after(record.start.as_ref(), now) {
             return Err(Halt::Refuse(Refused::Outlived(owner)));
         }
         return Ok(Some(Older { owner, record }));

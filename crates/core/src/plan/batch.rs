@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask::Ask;
 use super::effects::{Planned, Position, Serving, Turn};
-use super::free::{self, FreeGuard};
+use super::free::{self, Burying, FreeGuard};
 use super::known_pool::DecodedPools;
 use super::pick::{Picked, Picking, Picks};
 use super::refused::{Halt, require};
@@ -375,12 +375,13 @@ impl<'a> Batch<'a> {
         let Ok(Some(record)) = self.snapshot.record::<OwnerRecord>(&own) else { return Ok(false) };
         let caller = Caller { machine, pod_uid: pod_uid.as_ref() };
         // The DEL has judged the record that it read. A later one may be of a later boot, which no start of an earlier
-        // one can be compared with.
+        // one can be compared with. A head has not the clock of the DEL's node: what that clock alone shows to be older
+        // is left to the DEL itself.
         let is_meant = record == request.record
-            && FreeGuard::OlderThan(start).admits(&record, entry.create_revision, entry.mod_revision);
+            && FreeGuard::OlderThan(start, None).admits(&record, entry.create_revision, entry.mod_revision);
         let is_meant = is_meant && !record.has_cooldown() && record.seat.is_none();
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
-        let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start));
+        let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start), None);
         let index = free::index_keys(self.keys, owner, &record);
         let held = record.reserved().map(|(network, address)| self.keys.ip(network, address));
         let keys: Vec<Bytes> = index.into_iter().chain(held).chain([own.clone()]).collect();
@@ -394,7 +395,8 @@ impl<'a> Batch<'a> {
         builder.delete(own.clone());
         free::free_reservations(self.keys, owner, &record, builder, &mut self.changes);
         free::free_index(self.keys, owner, &record, builder);
-        free::bury(self.keys, owner, start, LeaseId(*lease), builder)?;
+        let tombstone = Burying { start, now: None };
+        free::bury(self.keys, owner, &tombstone, LeaseId(*lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
         builder.effects.removes.push(waiting.ticket.key.clone());
         self.written.extend(keys);
@@ -410,12 +412,13 @@ impl<'a> Batch<'a> {
     ) -> Result<bool, Halt> {
         let (own, tombstone) = (self.keys.owner(owner), self.keys.tombstone(owner));
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
-        if !request.start.is_after(standing.as_ref().map(|standing| &standing.start)) {
+        if !request.start.is_after(standing.as_ref().map(|standing| &standing.start), None) {
             return Ok(false);
         }
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.unchanged(own.clone());
-        free::bury(self.keys, owner, &request.start, LeaseId(request.lease), builder)?;
+        let burying = Burying { start: &request.start, now: None };
+        free::bury(self.keys, owner, &burying, LeaseId(request.lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
         builder.effects.removes.push(waiting.ticket.key.clone());
         self.written.insert(own);

@@ -13,8 +13,8 @@ use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, LeaseId, Scope};
 use crate::line::Line;
 use crate::pool::{
-    Addr, Caller, Cooling, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PodIndex, Record, Reservation,
-    RunStart, SeatRecord, Tombstone,
+    Addr, Caller, Clock, Cooling, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PodIndex, Record,
+    Reservation, RunStart, SeatRecord, Tombstone,
 };
 use crate::request::TicketRecord;
 use crate::snapshot::{BadRecord, Snapshot};
@@ -23,24 +23,14 @@ use crate::txn::{Compare, Entry, Op};
 /// The record of an owner that may be freed.
 #[derive(Debug, Clone, Copy)]
 pub enum FreeGuard<'a> {
-    /// A record that is older than this start (DEL, GC).
-    OlderThan(&'a RunStart),
-    /// A record of the run that began at `start`, or an older one.
+    /// A record that is older than this start (DEL). A head that frees for another node has not that node's clock.
+    OlderThan(&'a RunStart, Option<Clock<'a>>),
+    /// A record of the run of this start, or an older one.
     ///
     /// A DEL that was spooled before a reboot frees nothing that was reserved after the reboot.
-    UpTo {
-        /// The start of the run.
-        start: &'a RunStart,
-        /// The present boot.
-        boot: &'a str,
-    },
+    UpTo(&'a RunStart, Clock<'a>),
     /// The record that the run of this start made, if no other run has answered with it since.
-    Unanswered {
-        /// The start of the run.
-        start: &'a RunStart,
-        /// The present boot.
-        boot: &'a str,
-    },
+    Unanswered(&'a RunStart, Clock<'a>),
     /// The record of this mod revision (a person's release, the reconciler).
     AsRead(i64),
 }
@@ -48,16 +38,23 @@ pub enum FreeGuard<'a> {
 impl FreeGuard<'_> {
     pub(crate) fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
         match self {
-            FreeGuard::OlderThan(start) => start.is_after(record.start.as_ref()),
-            FreeGuard::UpTo { start, boot } => record.start.as_ref().is_none_or(|of_record| {
-                of_record == start
-                    || start.is_after(Some(of_record)) && (of_record.boot != boot || start.boot == boot)
-            }),
-            // A run that answers with a record writes it again.
-            FreeGuard::Unanswered { start, .. } => {
-                record.start.as_ref() == Some(start) && created == modified
+            FreeGuard::OlderThan(start, _) => start.is_after(record.start.as_ref(), self.now().as_ref()),
+            FreeGuard::UpTo(start, _) => {
+                record.start.as_ref() == Some(start)
+                    || start.is_after(record.start.as_ref(), self.now().as_ref())
             }
+            // A run that answers with a record writes it again.
+            FreeGuard::Unanswered(start, _) => record.start.as_ref() == Some(start) && created == modified,
             FreeGuard::AsRead(revision) => revision == modified,
+        }
+    }
+
+    /// The present clock of the node whose starts are compared, if it is known.
+    fn now(self) -> Option<RunStart> {
+        match self {
+            FreeGuard::OlderThan(_, clock) => clock.map(Clock::now),
+            FreeGuard::UpTo(_, clock) | FreeGuard::Unanswered(_, clock) => Some(clock.now()),
+            FreeGuard::AsRead(_) => None,
         }
     }
 }
@@ -166,7 +163,7 @@ impl Change for Freeing<'_> {
         let Free { owner, guard, caller, tombstone, .. } = self.free;
         match (guard, caller, tombstone, self.record(seen)) {
             // A head has no lease for what cools.
-            (FreeGuard::OlderThan(start), Some(caller), Some(_), Ok(Ok(record)))
+            (FreeGuard::OlderThan(start, _), Some(caller), Some(_), Ok(Ok(record)))
                 if !record.has_cooldown() =>
             {
                 TicketRecord::freeing(owner, start, caller, tombstones, record.as_ref().clone())
@@ -188,7 +185,7 @@ impl Change for Freeing<'_> {
             return None;
         }
         let freed = Freeable { owner: self.free.owner, record: &record, leases: None };
-        let planned = transaction(self.keys, left, freed, self.free.tombstone, fence, Mode::Hinted);
+        let planned = transaction(self.keys, left, freed, self.tombstone(left), fence, Mode::Hinted);
         match self.commit(planned.ok()?, Freed::Addresses(record.addresses.clone())) {
             Step::Commit(commit) => Some(commit),
             Step::Read(_) | Step::Done(_) => None,
@@ -207,7 +204,7 @@ impl Change for Freeing<'_> {
     }
 
     fn done_by_batch(&self) -> Option<Freed> {
-        let asks = matches!(self.free.guard, FreeGuard::OlderThan(_)) && self.free.tombstone.is_some();
+        let asks = matches!(self.free.guard, FreeGuard::OlderThan(..)) && self.free.tombstone.is_some();
         let is_servable = !self.held.is_empty() && self.held.iter().all(|held| held.cooldown_s == 0);
         (asks && is_servable).then(|| Freed::Addresses(self.held.clone()))
     }
@@ -338,15 +335,14 @@ impl<'a> Freeing<'a> {
     /// The start for the tombstone. Where this frees for a run of an earlier boot, a tombstone of the present boot is
     /// enough and stays: it was put after every run of an earlier boot had read. One of an earlier boot may have been
     /// read by the ADD that is to be stopped.
-    fn tombstone(&self, seen: &Snapshot) -> Option<&RunStart> {
-        let is_enough = |standing: &Tombstone| match self.free.guard {
-            FreeGuard::UpTo { start, boot } | FreeGuard::Unanswered { start, boot } => {
-                start.boot != boot && standing.start.boot == boot
-            }
-            FreeGuard::OlderThan(_) | FreeGuard::AsRead(_) => false,
+    fn tombstone(&self, seen: &Snapshot) -> Option<Burying<'_>> {
+        let (start, now) = (self.free.tombstone?, self.free.guard.now());
+        let is_enough = |standing: &Tombstone, now: &RunStart| {
+            start.is_of_another_boot(now) && !standing.start.is_of_another_boot(now)
         };
         let standing = seen.record::<Tombstone>(&self.keys.tombstone(self.free.owner)).ok().flatten();
-        self.free.tombstone.filter(|_| !standing.is_some_and(|standing| is_enough(&standing)))
+        let is_needed = !standing.zip(now.as_ref()).is_some_and(|(standing, now)| is_enough(&standing, now));
+        is_needed.then_some(Burying { start, now })
     }
 
     /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
@@ -354,7 +350,7 @@ impl<'a> Freeing<'a> {
         let owner = self.free.owner;
         // A tombstone is needed also where a younger run of the container holds something: others may free that, and
         // then an older run, which still waits, could be served.
-        let (Some(start), Some(lease)) = (self.tombstone(seen), fence.lease()) else {
+        let (Some(tombstone), Some(lease)) = (self.tombstone(seen), fence.lease()) else {
             return Ok(Step::Done(stays));
         };
         let mut builder = Builder::new("bury", seen);
@@ -362,7 +358,7 @@ impl<'a> Freeing<'a> {
         // A store that has gone back uses its revisions a second time. Without a record, only the tombstone's value
         // shows that.
         builder.same_value(self.keys.tombstone(owner));
-        bury(self.keys, owner, start, lease, &mut builder)?;
+        bury(self.keys, owner, &tombstone, lease, &mut builder)?;
         Ok(self.commit(builder.planned(), stays))
     }
 
@@ -410,6 +406,13 @@ pub(crate) struct Freeable<'a> {
     pub(crate) leases: Option<&'a CoolingLeases>,
 }
 
+/// A tombstone to be put.
+pub(crate) struct Burying<'a> {
+    pub(crate) start: &'a RunStart,
+    /// The clock of the start's node, read after the present tombstone was; none where nobody has that clock.
+    pub(crate) now: Option<RunStart>,
+}
+
 /// Frees all that an owner holds, behind `fence`.
 ///
 /// Compares the mod revisions of the owner record and of each reservation. It does not touch a reservation that names
@@ -422,7 +425,7 @@ pub(crate) fn transaction(
     keys: &Keys,
     snapshot: &Snapshot,
     freed: Freeable<'_>,
-    tombstone: Option<&RunStart>,
+    tombstone: Option<Burying<'_>>,
     fence: &Fence,
     mode: Mode,
 ) -> Result<Result<Planned, Vec<Bytes>>, BadRecord> {
@@ -448,8 +451,8 @@ pub(crate) fn transaction(
         }
         Mode::Quick | Mode::DeleteOnly => changes.leave(&mut builder),
     }
-    if let (Some(start), Some(lease)) = (tombstone, fence.lease()) {
-        bury(keys, owner, start, lease, &mut builder)?;
+    if let (Some(tombstone), Some(lease)) = (tombstone, fence.lease()) {
+        bury(keys, owner, &tombstone, lease, &mut builder)?;
     }
     Ok(builder.planned())
 }
@@ -546,7 +549,7 @@ pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
 pub(crate) fn bury(
     keys: &Keys,
     owner: &Owner,
-    start: &RunStart,
+    Burying { start, now }: &Burying<'_>,
     lease: LeaseId,
     builder: &mut Builder<'_>,
 ) -> Result<(), BadRecord> {
@@ -554,8 +557,8 @@ pub(crate) fn bury(
     builder.unchanged(key.clone());
     let standing = builder.seen().record::<Tombstone>(&key)?;
     let standing = standing.map(|tombstone| tombstone.start);
-    if start.is_after(standing.as_ref()) || standing.as_ref() == Some(start) {
-        builder.put_on(key, Tombstone::new(start.clone()).encode(), lease);
+    if start.is_after(standing.as_ref(), now.as_ref()) || standing.as_ref() == Some(start) {
+        builder.put_on(key, Tombstone::new((*start).clone()).encode(), lease);
     }
     Ok(())
 }
@@ -572,16 +575,30 @@ mod tests {
         let record = |start| OwnerRecord::new(Vec::new(), start, "-".into(), Labels::default());
         let now = start("b", 10);
         let before_boot = start("a", 50);
-        let older = FreeGuard::OlderThan(&now);
-        let spooled = FreeGuard::UpTo { start: &now, boot: "b" };
-        let spooled_before = FreeGuard::UpTo { start: &before_boot, boot: "b" };
-        let unanswered = FreeGuard::Unanswered { start: &now, boot: "b" };
+        let (read, before_read) = (|| start("b", 12), start("b", 20));
+        let clock = Clock::new(&read);
+        let older = FreeGuard::OlderThan(&now, Some(clock));
+        let elsewhere = FreeGuard::OlderThan(&now, None);
+        let spooled = FreeGuard::UpTo(&now, clock);
+        let spooled_before = FreeGuard::UpTo(&before_boot, clock);
+        let spooled_before_clock_went_back = FreeGuard::UpTo(&before_read, clock);
+        let unanswered = FreeGuard::Unanswered(&now, clock);
         for (which, of, admitted) in [
             (older, None, true),
             (older, Some(start("b", 9)), true),
             (older, Some(start("b", 10)), false),
             (older, Some(start("b", 11)), false),
             (older, Some(start("a", 99)), true),
+            // The DEL has taken until 12, and no run of this boot can have begun later.
+            (older, Some(start("b", 12)), false),
+            (older, Some(start("b", 13)), true),
+            (elsewhere, Some(start("b", 13)), false),
+            (spooled, Some(start("b", 13)), true),
+            (spooled_before_clock_went_back, Some(start("b", 20)), true),
+            (spooled_before_clock_went_back, Some(start("b", 19)), true),
+            (spooled_before_clock_went_back, Some(start("b", 21)), false),
+            (spooled_before_clock_went_back, Some(start("b", 11)), false),
+            (spooled_before_clock_went_back, Some(start("a", 99)), true),
             (spooled, Some(start("b", 10)), true),
             (spooled, Some(start("b", 11)), false),
             (spooled, Some(start("a", 99)), true),
@@ -611,7 +628,7 @@ mod tests {
         let record = OwnerRecord::new(Vec::new(), Some(start(11)), "-".into(), Labels::default());
         store.put(keys.owner(&owner), record.encode());
         let now = start(10);
-        let free = Free { tombstone: Some(&now), ..Free::of(&owner, FreeGuard::OlderThan(&now)) };
+        let free = Free { tombstone: Some(&now), ..Free::of(&owner, FreeGuard::OlderThan(&now, None)) };
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let mut seen = Snapshot::default();
         store.read(&change.reads(&seen), &mut seen);
@@ -635,7 +652,7 @@ mod tests {
         let start = |ns| RunStart { boot: "b".into(), ns };
         let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
         let (keys, now) = (Keys::new("/m/"), start(20));
-        let free = Free { tombstone: Some(&now), ..Free::of(&owner, FreeGuard::OlderThan(&now)) };
+        let free = Free { tombstone: Some(&now), ..Free::of(&owner, FreeGuard::OlderThan(&now, None)) };
         let change = Freeing::new(free, &keys, Mode::Whole, None);
         let store = |standing| {
             let mut store = Memory::default();
@@ -660,8 +677,9 @@ mod tests {
         let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
         let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
         let (keys, spooled) = (Keys::new("/m/"), start("a", 30));
-        let (of, boot) = (&spooled, "b");
-        let guards = [FreeGuard::UpTo { start: of, boot }, FreeGuard::Unanswered { start: of, boot }];
+        let now = || start("b", 40);
+        let (of, clock) = (&spooled, Clock::new(&now));
+        let guards = [FreeGuard::UpTo(of, clock), FreeGuard::Unanswered(of, clock)];
         let rows = [
             (None, true),
             (Some(start("a", 10)), true),
@@ -669,6 +687,8 @@ mod tests {
             // Its lease may end sooner than the one that is put now.
             (Some(start("a", 30)), true),
             (Some(start("b", 1)), false),
+            // From before the clock went back.
+            (Some(start("b", 41)), true),
         ];
         for (guard, (standing, is_put)) in
             guards.iter().flat_map(|guard| rows.iter().map(move |row| (*guard, row)))

@@ -159,7 +159,8 @@ mod tests {
         /// The first request of a DEL that began at this time, on the page as it is and on what was left.
         fn first(&self, left: &OwnerLeft, began: u64) -> Option<Commit<Freed>> {
             let now = start(began);
-            let free = Free { tombstone: Some(&now), ..Free::of(&self.owner, FreeGuard::OlderThan(&now)) };
+            let free =
+                Free { tombstone: Some(&now), ..Free::of(&self.owner, FreeGuard::OlderThan(&now, None)) };
             let change = Freeing::new(free, &self.keys, Mode::Whole, None);
             let mut known = Snapshot::default();
             self.store.read(&[self.page()], &mut known);
@@ -247,7 +248,8 @@ mod tests {
             seen.absorb(&commit.txn.otherwise, &reply);
             assert_eq!(seen.entry(&key).map(|entry| &entry.value), Some(&value), "{what}");
             let now = start(6);
-            let free = Free { tombstone: Some(&now), ..Free::of(&world.owner, FreeGuard::OlderThan(&now)) };
+            let free =
+                Free { tombstone: Some(&now), ..Free::of(&world.owner, FreeGuard::OlderThan(&now, None)) };
             let change = Freeing::new(free, &world.keys, Mode::Whole, None);
             let step = change.plan(&seen, &FENCE, &Line::default());
             assert!(!matches!(step, Ok(Step::Read(_))), "{what}: nothing more is to be read");

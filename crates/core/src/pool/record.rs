@@ -213,8 +213,8 @@ fn stored_node<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NodeName, D
 
 /// When a run of the plugin began: boot id and nanoseconds of CLOCK_BOOTTIME.
 ///
-/// No wall clock is in it, so on one host it only ever grows; runs of different
-/// boots are told apart, never compared by time.
+/// No wall clock is in it, so on one host it only ever grows, until a snapshot of the host's memory is restored
+/// ([`Clock`](super::Clock)). Runs of different boots are told apart, never compared by time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RunStart {
     /// The kernel's random id of this boot.
@@ -224,12 +224,27 @@ pub struct RunStart {
 }
 
 impl RunStart {
-    /// True if something started at `other` (nothing: no start known) is older than this run.
+    /// True if something started at `other` (nothing: no start known) is older than this run. `now` is the node's
+    /// clock, read after `other` was; none where nobody has that clock.
     ///
-    /// Older means: no start, another boot, or the same boot and an earlier moment.
+    /// Older means: no start; of another boot, or from before the clock went back, and this run is not; or an earlier
+    /// moment.
     #[must_use]
-    pub fn is_after(&self, other: Option<&RunStart>) -> bool {
-        other.is_none_or(|other| other.boot != self.boot || other.ns < self.ns)
+    pub fn is_after(&self, other: Option<&RunStart>, now: Option<&RunStart>) -> bool {
+        let Some(other) = other else { return true };
+        let is_past = |start: &RunStart| now.is_some_and(|now| start.is_of_another_boot(now));
+        match (is_past(self), is_past(other)) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => other.boot != self.boot || other.ns < self.ns,
+        }
+    }
+
+    /// True if this start is not of the boot that the node's clock `now`, read later, is of. One of the same boot that
+    /// the clock has not reached is from before the clock went back, and counts as of another boot, too.
+    #[must_use]
+    pub fn is_of_another_boot(&self, now: &RunStart) -> bool {
+        self.boot != now.boot || self.ns > now.ns
     }
 
     /// The time from `other` to this start; none if `other` is later, or of another boot.
@@ -1314,12 +1329,26 @@ mod tests {
 
     #[test]
     fn older_is_no_start_another_boot_or_an_earlier_moment() {
-        let run = RunStart { boot: "b1".into(), ns: 10 };
-        assert!(run.is_after(None));
-        assert!(run.is_after(Some(&RunStart { boot: "b0".into(), ns: 99 })));
-        assert!(run.is_after(Some(&RunStart { boot: "b1".into(), ns: 9 })));
-        assert!(!run.is_after(Some(&run)));
-        assert!(!run.is_after(Some(&RunStart { boot: "b1".into(), ns: 11 })));
+        let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
+        let (run, now) = (start("b1", 10), start("b1", 12));
+        for (other, is_older_here, is_older_elsewhere) in [
+            (None, true, true),
+            (Some(start("b0", 99)), true, true),
+            (Some(start("b1", 9)), true, true),
+            (Some(run.clone()), false, false),
+            (Some(start("b1", 11)), false, false),
+            (Some(start("b1", 12)), false, false),
+            // Only the node's own clock shows that it is from before the clock went back.
+            (Some(start("b1", 13)), true, false),
+        ] {
+            assert_eq!(run.is_after(other.as_ref(), Some(&now)), is_older_here, "{other:?}");
+            assert_eq!(run.is_after(other.as_ref(), None), is_older_elsewhere, "{other:?}");
+        }
+        for before in [start("b0", 5), start("b1", 14)] {
+            assert!(!before.is_after(Some(&run), Some(&now)), "{before:?}");
+            assert!(before.is_after(Some(&start("b2", 5)), Some(&now)), "{before:?}");
+        }
+        assert!(start("b1", 14).is_after(Some(&start("b1", 13)), Some(&now)));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::*;
 use crate::keys::{Key, LeaseId, TicketId};
 use crate::memory::Memory;
 use crate::meta::OutOfService;
+use crate::plan::free::Burying;
 use crate::pool::choose::Order;
 use crate::pool::choose::Refusal;
 use crate::pool::range::fixtures::{self, addr, cidr};
@@ -16,6 +17,8 @@ struct World {
     keys: Keys,
     store: Memory,
     ticket: Ticket,
+    /// The clock of the node.
+    now: u64,
 }
 
 impl World {
@@ -33,6 +36,7 @@ impl World {
             },
             keys,
             store: Memory::default(),
+            now: u64::MAX,
         };
         world.store.put(world.keys.meta(), Meta::first("s".into()).encode());
         world.stand();
@@ -59,11 +63,9 @@ impl World {
     fn run_as(&mut self, ask: &Ask, was_deleted: bool) -> Planned {
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
-            match (Allotment { was_deleted, ..Allotment::new(ask, &self.keys) }).plan(
-                &snapshot,
-                &self.fence(),
-                &Line::default(),
-            ) {
+            let now = || start(self.now);
+            let allotment = Allotment::new(ask, &self.keys).by_clock(Clock::new(&now));
+            match (Allotment { was_deleted, ..allotment }).plan(&snapshot, &self.fence(), &Line::default()) {
                 Ok(Step::Read(ops)) => self.store.read_all(&ops, &mut snapshot),
                 other => return other,
             }
@@ -406,6 +408,22 @@ fn an_older_sandbox_yields_to_a_younger_one() {
     assert_eq!(world.refusal(&ask("a", 1, "u")), Refused::Outlived(owner("b")));
 }
 
+/// The host is a virtual machine that was put back to a snapshot of its memory.
+#[test]
+fn what_the_clock_has_not_reached_is_older() {
+    let mut world = World::new();
+    world.hold(&ask("b", 7, "u"));
+    world.hold(&ask("c", 7, "v"));
+    let dead = world.keys.tombstone(&owner("d"));
+    world.store.put(dead, Tombstone::new(start(6)).encode());
+    world.now = 5;
+    assert_eq!(world.hold(&ask("a", 3, "u")), ["10.0.0.1"], "a takeover");
+    assert_eq!(world.hold(&ask("c", 4, "v")), ["10.0.0.2"], "a repetition");
+    let record = world.store.get(&world.keys.owner(&owner("c"))).expect("it is held").value.clone();
+    assert_eq!(OwnerRecord::decode(&record).expect("decodes").start, Some(start(4)), "of the younger run");
+    assert_eq!(world.hold(&ask("d", 4, "w")), ["10.0.0.3"], "the DEL was older");
+}
+
 #[test]
 fn what_does_not_fit_is_freed_first() {
     let mut world = World::new();
@@ -543,7 +561,7 @@ fn a_free_leaves_the_youngest_tombstone() {
             &world.keys,
             &snapshot,
             Freeable { owner: &owner, record: &record, leases: None },
-            Some(&start),
+            Some(Burying { start: &start, now: None }),
             &fence,
             Mode::Whole,
         );
