@@ -51,7 +51,7 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
         other_store = run.node.other_store();
     }
     if !left.has_own_key(&run.own_key) {
-        run.node.names().keep_present();
+        run.node.names().keep_present(run.session.keys, run.last_seen(left.known()).as_ref());
     }
     allotment.clear_stray(left.some_stray());
     if let Some(older) = left.older() {

@@ -34,8 +34,8 @@ pub enum Done {
 /// # Errors
 /// A CNI error if it is neither freed nor spooled.
 pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid>) -> Result<Done, Error> {
-    let former = run.node.names().former_owners(owner);
     let mark = run.read_mark();
+    let former = run.former(owner, mark.as_ref());
     if mark.is_none()
         && let Err(several) = run.must_be_one_etcd().await
     {

@@ -19,7 +19,7 @@ use metes_core::keys::{Bytes, LeaseId};
 use metes_core::known::{HighWater, judged_by};
 use metes_core::limits;
 use metes_core::plan::ask::{Ask, RunStamp};
-use metes_core::plan::free::{Free, FreeGuard, Freed};
+use metes_core::plan::free::{Former, Free, FreeGuard, Freed};
 use metes_core::pool::{Caller, Clock, Labels, Meta, NodeRecord, Owner, PodUid, Record, RunStart, Wanted};
 use metes_core::snapshot::Snapshot;
 use metes_engine::kv::{Failure, Kv};
@@ -135,6 +135,17 @@ impl<'a, K: Kv> Run<'a, K> {
         let mark = self.mark.read();
         self.session.kv.expect(mark.as_ref().map_or(0, |mark| mark.seen.etcd));
         mark
+    }
+
+    /// The owner under the names that this machine had before. `mark` is the node's, as it was read.
+    fn former(&self, owner: &Owner, mark: Option<&Mark>) -> Vec<Former> {
+        let seen = self.last_seen(mark.map(|mark| mark.seen.clone()));
+        self.node.names().former(self.session.keys, owner, seen.as_ref())
+    }
+
+    /// The store as this machine has seen it last: as the node `known` it, or in another cluster.
+    fn last_seen(&self, known: Option<HighWater>) -> Option<HighWater> {
+        known.or_else(|| self.mark.seen_by_machine())
     }
 
     /// The present knowledge of this node of the store.
@@ -264,12 +275,12 @@ impl<'a, K: Kv> Run<'a, K> {
         let tombstone = Some(start);
         let caller = Some(Caller { machine, pod_uid: pod_uid.as_ref() });
         // An ADD that nobody has heard of had the name that is spooled.
-        let former = if *unanswered { Vec::new() } else { self.node.names().former_owners(owner) };
+        let mark = self.mark.read();
+        let former = if *unanswered { Vec::new() } else { self.former(owner, mark.as_ref()) };
         let free = Free { caller, tombstone, former: &former, ..Free::of(owner, guard) };
         // What nobody heard of does not cool.
         let mut leases = CoolingLeases::default();
         let leases = (!unanswered).then_some(&mut leases);
-        let mark = self.mark.read();
         let shared = mark.as_ref().and_then(|mark| mark.hints.tombstones_for(&self.start));
         let hints = FreeHints { lease: shared.map(|lease| LeaseId(lease.id)), ..FreeHints::default() };
         let (freed, left) =

@@ -341,24 +341,88 @@ fn a_del_frees_what_its_node_holds_under_the_names_that_it_had_before() {
     cluster.assert_clean();
 }
 
+/// The file of names in a node's folder.
+fn names(node: &Node) -> PathBuf {
+    let folders = fs::read_dir(node.spool()).expect("a run has made it").flatten().map(|entry| entry.path());
+    let names = folders.map(|folder| folder.join("names")).find(|names| names.exists());
+    names.expect("a name is kept before the first ADD")
+}
+
 #[test]
-fn former_names_that_cannot_be_read_are_said() {
+fn a_former_name_whose_file_is_lost_or_damaged_is_taken_from_the_mark() {
+    for damage in [None, Some("damaged")] {
+        let cluster = Cluster::new();
+        let node = cluster.node("n1");
+        for container in ["a", "b"] {
+            address(&node, container);
+        }
+        match damage {
+            None => fs::remove_file(names(&node)).expect("removed"),
+            Some(text) => fs::write(names(&node), text).expect("written"),
+        }
+        node.change_host_file(json!({"node_name": "n2"}));
+        // Before the first ADD under the new name, and after it.
+        let del = node.del("a").config(&range()).run();
+        del.silent();
+        assert_eq!(
+            del.stderr.contains("the former names of this node are not known"),
+            damage.is_some(),
+            "{del}"
+        );
+        address(&node, "c");
+        node.del("b").config(&range()).run().silent();
+        assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/n2/c/eth0"]);
+        node.del("c").config(&range()).run().silent();
+        cluster.assert_nothing_held();
+        cluster.assert_clean();
+    }
+}
+
+/// Both run on this machine, so they have one machine id.
+#[test]
+fn a_clone_frees_nothing_that_its_living_original_holds() {
+    let cluster = Cluster::new();
+    let [original, clone] = ["original", "clone"].map(|name| cluster.node(name));
+    for container in ["a", "b"] {
+        address(&original, container);
+    }
+    clone_disk(&original, &clone);
+    address(&original, "since");
+    let frees_nothing = |container: &str| {
+        let del = clone.del(container).config(&range()).run();
+        del.silent();
+        assert!(del.stderr.contains("another machine with the same machine id"), "{del}");
+        assert_eq!(listed(&original, &["--node", "original"]).len(), 3);
+    };
+    // The clone sees the key of its original before, and has none of its own yet.
+    clone.status().config(&range()).run().silent();
+    frees_nothing("a");
+    let told = clone.cli(["doctor"]).to_string();
+    assert!(told.contains("a DEL frees nothing under node original of cluster test"), "{told}");
+    address(&clone, "own");
+    frees_nothing("b");
+    clone.del("own").config(&range()).run().silent();
+    for container in ["a", "b", "since"] {
+        original.del(container).config(&range()).run().silent();
+    }
+    assert!(listed(&original, &[]).is_empty(), "the original frees its own");
+    cluster.assert_clean();
+}
+
+/// There, revisions may be those of another time.
+#[test]
+fn a_former_name_of_an_earlier_epoch_proves_nothing() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     address(&node, "a");
-    let folders = fs::read_dir(node.spool()).expect("a run has made it").flatten().map(|entry| entry.path());
-    let names = folders.map(|folder| folder.join("names")).find(|names| names.exists());
-    let names = names.expect("a name is kept before the first ADD");
-    let text = fs::read_to_string(&names).expect("a text");
-    assert!(text.contains(r#""node":"n1""#), "{text}");
     node.change_host_file(json!({"node_name": "n2"}));
-    fs::write(&names, "damaged").expect("written");
+    let meta = cluster.store().get("v1/meta").expect("there is meta");
+    let mut meta: Value = serde_json::from_slice(&meta).expect("JSON");
+    meta["epoch"] = json!(2);
+    cluster.store().put("v1/meta", meta.to_string());
     let del = node.del("a").config(&range()).run();
     del.silent();
-    assert!(del.stderr.contains("the former names of this node are not known"), "{del}");
-    assert_eq!(cluster.store().keys("v1/owner/"), ["v1/owner/test/n1/a/eth0"]);
-    fs::write(&names, text).expect("written");
-    node.del("a").config(&range()).run().silent();
-    cluster.assert_nothing_held();
+    assert!(del.stderr.contains("nothing is freed under a name that this node had before"), "{del}");
+    assert_eq!(container_of(&node), ["a"]);
     cluster.assert_clean();
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use metes_core::limits::DRAIN_ENTRIES;
 use metes_node::node::start;
 use serde_json::{Value, json};
-use support::{Cluster, Node, Outcome, Run, metes, network, wait_for};
+use support::{Cluster, Node, Outcome, Run, metes, network, network_as, wait_for};
 
 /// For what the harness itself waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -93,7 +93,7 @@ fn what_was_left_before_the_clock_went_back_is_freed_and_refuses_no_sandbox() {
     node.add("c").config(&range()).run().ok();
 
     an_hour_ahead(node.add("d").config(&range())).ok();
-    let mut none = range();
+    let mut none = network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}));
     none["cni.dev/valid-attachments"] = json!([]);
     node.gc().config(&none).run().silent();
     assert_eq!(holders(&node), ["b2", "c"], "what is of the present is within the grace of GC");

@@ -45,6 +45,34 @@ impl OwnKey {
     }
 }
 
+/// When, in the history of a store, a machine has written its own key last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastWritten {
+    /// The store's id.
+    store: String,
+    /// The epoch in which the revision counts.
+    epoch: u64,
+    /// The key's mod revision.
+    revision: i64,
+}
+
+impl LastWritten {
+    /// That of the key which is named in the knowledge of a machine, with the key's name.
+    #[must_use]
+    pub fn of(seen: &HighWater) -> Option<(&str, Self)> {
+        let HighWater { store, epoch, key, .. } = seen;
+        let OwnKey { name, revision } = key.as_ref()?;
+        Some((name, Self { store: store.clone(), epoch: *epoch, revision: *revision }))
+    }
+
+    /// True if nobody has written the key since, whose mod revision is `found` in a store with this meta; 0 if it was
+    /// deleted. In another store or epoch, revisions prove nothing.
+    #[must_use]
+    pub fn is_last_of(&self, meta: Option<&Meta>, found: i64) -> bool {
+        meta.is_some_and(|meta| meta.id == self.store && meta.epoch == self.epoch) && found <= self.revision
+    }
+}
+
 /// The meaning of an answer for the store that gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeenAs {
@@ -59,12 +87,17 @@ pub enum SeenAs {
 impl HighWater {
     /// The state of a store that an answer shows: its meta, and the node's key `own`, or else the key that the node is
     /// known to have left under a former name. None if it shows no meta.
+    ///
+    /// The key under a former name stays as this node has left it: whoever has written it since is another machine, from
+    /// whose disk this one was made.
     #[must_use]
     pub fn shown(keys: &Keys, seen: &Snapshot, own: &[u8], known: Option<&Self>) -> Option<Self> {
-        let Meta { id: store, epoch, .. } = seen.record(&keys.meta()).ok().flatten()?;
-        let former = known.and_then(|known| Some(known.key.as_ref()?.name.as_bytes()));
-        let there = [own].into_iter().chain(former).find(|name| seen.mod_revision(name) > 0);
-        let key = there.map(|name| OwnKey::new(name, seen.mod_revision(name)));
+        let meta: Meta = seen.record(&keys.meta()).ok().flatten()?;
+        let key = match seen.mod_revision(own) {
+            0 => known.and_then(|known| known.key_in(&meta)).cloned(),
+            revision => Some(OwnKey::new(own, revision)),
+        };
+        let Meta { id: store, epoch, .. } = meta;
         Some(Self { store, epoch, revision: seen.revision, key, etcd: 0 })
     }
 
@@ -203,6 +236,43 @@ mod tests {
         assert_eq!(judged(2, None, None), (SeenAs::KeyAbsent, false));
         assert_eq!(judged(2, None, Some(89)), (SeenAs::KeyAbsent, false));
         assert_eq!(judged(2, None, Some(90)), (SeenAs::KeyAbsent, true));
+    }
+
+    #[test]
+    fn a_name_is_another_machines_if_its_key_is_younger_or_of_another_time() {
+        let known = known();
+        let (_, written) = LastWritten::of(&known).expect("it names a key");
+        for (id, epoch, found, expected) in [
+            ("s", 2, 90, true),
+            ("s", 2, 0, true),
+            ("s", 2, 91, false),
+            ("s", 3, 90, false),
+            ("s", 3, 0, false),
+            ("other", 2, 90, false),
+        ] {
+            assert_eq!(written.is_last_of(Some(&meta(id, epoch)), found), expected, "{id} {epoch} {found}");
+        }
+        assert!(!written.is_last_of(None, 0));
+    }
+
+    /// Else a clone would take the key that its original writes for its own.
+    #[test]
+    fn no_answer_raises_the_key_under_a_former_name() {
+        let keys = Keys::new("/m/");
+        let shown = |own: &[u8], epoch| {
+            let mut seen = Snapshot::default();
+            seen.revision = 1000;
+            let mut set = |key: Bytes, value: Vec<u8>, mod_revision| {
+                let entry = Entry { key: key.clone(), value, create_revision: 1, mod_revision, lease: 0 };
+                seen.set(&key, Some(entry));
+            };
+            set(keys.meta(), meta("s", epoch).encode(), 1);
+            set(b"/m/v1/node/east/n/-".to_vec(), b"{}".to_vec(), 95);
+            HighWater::shown(&keys, &seen, own, Some(&known())).expect("a meta").key
+        };
+        assert_eq!(shown(b"/m/v1/node/east/n/-", 2).map(|key| key.revision), Some(95));
+        assert_eq!(shown(b"/m/v1/node/east/clone/-", 2), known().key);
+        assert_eq!(shown(b"/m/v1/node/east/clone/-", 3), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use metes_core::keys::{LeaseId, NetworkAddress, Scope};
 use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::plan::first::FirstRequest;
-use metes_core::plan::free::{Free, FreeGuard, Freed, Freeing, Mode};
+use metes_core::plan::free::{Free, FreeGuard, Freed, Freeing, HeldFormerly, Mode};
 use metes_core::pool::{Addr, NetworkName, Owner};
 use metes_core::snapshot::{BadRecord, Snapshot};
 use metes_core::txn::Compare;
@@ -163,7 +163,15 @@ pub async fn carry_out<K: Kv>(
     let (mut freed, mut left, formerly) =
         free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
     let hints = FreeHints { left: None, ..hints };
-    for owner in &formerly {
+    for HeldFormerly { owner, is_ours } in &formerly {
+        if !is_ours {
+            tracing::warn!(
+                %owner,
+                "nothing is freed under a name that this node had before: another machine with the same machine id may \
+                 use it; the reconciler frees what no pod uses"
+            );
+            continue;
+        }
         let free = Free { owner, former: &[], ..free };
         let (of_former, left_there, _) =
             free_one(session, free, (hints, witness.clone()), leases.as_deref_mut()).await?;
@@ -184,7 +192,7 @@ async fn free_one<K: Kv>(
     free: Free<'_>,
     (hints, witness): (FreeHints<'_>, Option<Witness<'_>>),
     mut leases: Option<&mut CoolingLeases>,
-) -> Result<(Freed, Left, Vec<Owner>), NotFreed> {
+) -> Result<(Freed, Left, Vec<HeldFormerly>), NotFreed> {
     let mut driver = Driver::new(session, policy(session, free, (hints, witness.clone())));
     let mut change = Freeing::new(free, session.keys, Mode::Whole, leases.as_deref_mut());
     let freed = driver.run(&mut change).await;

@@ -208,11 +208,21 @@ impl MarkFile {
         }
     }
 
+    /// The store as this machine has seen it last, in whatever cluster.
+    #[must_use]
+    pub fn seen_by_machine(&self) -> Option<HighWater> {
+        match self.reader.read(&self.path) {
+            OwnFile::Own(kept) => Some(kept.seen),
+            OwnFile::Others(whose, kept) if whose.is_same_machine(&self.reader.whose) => Some(kept.seen),
+            OwnFile::Nothing | OwnFile::Others(..) | OwnFile::Unreadable(_) => None,
+        }
+    }
+
     /// The other cluster, in words, as part of which this machine has used this store last; none if it has not.
     #[must_use]
     pub fn other_cluster(&self) -> Option<String> {
         match self.reader.read(&self.path) {
-            OwnFile::Others(whose) if whose.is_same_machine(&self.reader.whose) => {
+            OwnFile::Others(whose, _) if whose.is_same_machine(&self.reader.whose) => {
                 Some(whose.cluster_words())
             }
             _ => None,
@@ -254,7 +264,7 @@ impl MarkFile {
                 let hints = if endpoints == self.endpoints { hints } else { Hints::default() };
                 Some(Mark { seen, hints })
             }
-            OwnFile::Others(whose) => {
+            OwnFile::Others(whose, _) => {
                 tracing::warn!(
                     %file, of = %whose, this = %self.reader.whose,
                     "the mark is of another machine or cluster: it is not used"

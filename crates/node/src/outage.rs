@@ -105,7 +105,7 @@ impl OutageFile {
                 now.since(&since).ok_or_else(|| "it is of another boot of this machine".to_owned())
             }
             OwnFile::Own(Outage::Verdict) => Err("STATUS failed for another reason before".to_owned()),
-            OwnFile::Others(whose) => Err(format!("it is of {whose}")),
+            OwnFile::Others(whose, _) => Err(format!("it is of {whose}")),
             OwnFile::Unreadable(why) => Err(why),
             OwnFile::Nothing => Ok(Duration::ZERO),
         };

@@ -68,8 +68,8 @@ pub(super) enum OwnFile<T> {
     Nothing,
     /// It belongs to this machine and cluster.
     Own(T),
-    /// It belongs to others.
-    Others(Whose),
+    /// It belongs to others, and this is in it.
+    Others(Whose, T),
     /// It cannot be read, or does not decode; why.
     Unreadable(String),
 }
@@ -115,7 +115,7 @@ impl<T: DeserializeOwned + Clone> Reader<T> {
                 *last = Some((bytes.to_vec(), kept.clone()));
                 OwnFile::Own(kept)
             }
-            Ok(Content { whose, .. }) => OwnFile::Others(whose),
+            Ok(Content { whose, kept }) => OwnFile::Others(whose, kept),
             Err(why) => OwnFile::Unreadable(why),
         }
     }

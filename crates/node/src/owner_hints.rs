@@ -75,7 +75,7 @@ impl OwnerHintFile {
                 Some(OwnerLeft { owner, record, revision, meta })
             }
             OwnFile::Nothing => None,
-            OwnFile::Others(whose) => {
+            OwnFile::Others(whose, _) => {
                 tracing::debug!(of = %whose, "the hint of an owner is of another machine or cluster");
                 None
             }

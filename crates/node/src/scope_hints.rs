@@ -177,7 +177,7 @@ impl ScopeHintFiles {
     pub fn read(&self, name: &HintName) -> Option<ScopeHints> {
         match self.reader.read(&self.path(name)) {
             OwnFile::Own(kept) => kept.hints(),
-            OwnFile::Nothing | OwnFile::Others(_) | OwnFile::Unreadable(_) => None,
+            OwnFile::Nothing | OwnFile::Others(..) | OwnFile::Unreadable(_) => None,
         }
     }
 

@@ -11,9 +11,10 @@ use crate::builder::{BitChanges, Builder};
 use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, LeaseId, Scope};
+use crate::known::LastWritten;
 use crate::line::Line;
 use crate::pool::{
-    Addr, Caller, Clock, Cooling, Held, NetworkName, Owner, OwnerKind, OwnerRecord, PodIndex, Record,
+    Addr, Caller, Clock, Cooling, Held, Meta, NetworkName, Owner, OwnerKind, OwnerRecord, PodIndex, Record,
     Reservation, RunStart, SeatRecord, Tombstone,
 };
 use crate::request::TicketRecord;
@@ -83,8 +84,9 @@ pub struct Free<'a> {
     pub caller: Option<Caller<'a>>,
     /// The start for the tombstone; none to leave no tombstone.
     pub tombstone: Option<&'a RunStart>,
-    /// The owner under the names that its node had before. What it holds under one of them is freed, too.
-    pub former: &'a [Owner],
+    /// The owner under the names that its machine had before. What it holds under one of them is freed, too, unless
+    /// another machine may have that name now.
+    pub former: &'a [Former],
     /// Conditions of its own. While one of them is not met, the record stays.
     pub only_if: &'a [Compare],
 }
@@ -98,6 +100,26 @@ impl<'a> Free<'a> {
     }
 }
 
+/// An owner under a name that its machine had before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Former {
+    /// The owner.
+    pub owner: Owner,
+    /// The own key of the machine under that name.
+    pub own_key: Bytes,
+    /// When this machine has written that key last, as far as it knows.
+    pub written: Option<LastWritten>,
+}
+
+/// The owner under a former name under which it holds something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldFormerly {
+    /// The owner.
+    pub owner: Owner,
+    /// True if the name is still this machine's; false if another one has used it since, or if that cannot be known.
+    pub is_ours: bool,
+}
+
 /// A free in one mode, with its decisions.
 pub struct Freeing<'a> {
     free: Free<'a>,
@@ -108,7 +130,7 @@ pub struct Freeing<'a> {
     /// The addresses of the owner when its record was last read.
     held: Vec<Held>,
     /// The owner under those former names under which it held something then.
-    held_formerly: Vec<Owner>,
+    held_formerly: Vec<HeldFormerly>,
     /// For what cools; none if nothing does.
     leases: Option<&'a mut CoolingLeases>,
     /// The owner's record as it was decoded last, and the bytes that it was decoded from. It is kept because each step
@@ -147,14 +169,18 @@ impl Change for Freeing<'_> {
         if let Ok(Ok(record)) = self.record(seen) {
             self.held.clone_from(&record.addresses);
         }
-        let is_held = |owner: &&Owner| {
-            let record = seen.record::<OwnerRecord>(&self.keys.owner(owner)).ok().flatten();
+        let is_held = |former: &&Former| {
+            let record = seen.record::<OwnerRecord>(&self.keys.owner(&former.owner)).ok().flatten();
             record.is_some_and(|record| self.free.caller.is_none_or(|caller| caller.means(&record)))
         };
-        for owner in self.free.former.iter().filter(is_held) {
-            if !self.held_formerly.contains(owner) {
-                self.held_formerly.push(owner.clone());
+        for Former { owner, own_key, written } in self.free.former.iter().filter(is_held) {
+            if self.held_formerly.iter().any(|held| held.owner == *owner) {
+                continue;
             }
+            let meta = seen.record::<Meta>(&self.keys.meta()).ok().flatten();
+            let found = seen.mod_revision(own_key);
+            let is_ours = written.as_ref().is_some_and(|written| written.is_last_of(meta.as_ref(), found));
+            self.held_formerly.push(HeldFormerly { owner: owner.clone(), is_ours });
         }
     }
 
@@ -268,9 +294,9 @@ impl<'a> Freeing<'a> {
         &self.held
     }
 
-    /// The owner under each former name of its node under which it holds something, as far as that was read.
+    /// The owner under each former name of its machine under which it holds something, as far as that was read.
     #[must_use]
-    pub fn held_formerly(&self) -> &[Owner] {
+    pub fn held_formerly(&self) -> &[HeldFormerly] {
         &self.held_formerly
     }
 
@@ -285,7 +311,9 @@ impl<'a> Freeing<'a> {
 
     fn base_keys(&self) -> Vec<Bytes> {
         let base = [self.keys.owner(self.free.owner), self.keys.tombstone(self.free.owner)];
-        let former = self.free.former.iter().map(|owner| self.keys.owner(owner));
+        let of_former = |former: &Former| [self.keys.owner(&former.owner), former.own_key.clone()];
+        let meta = self.free.former.first().map(|_| self.keys.meta());
+        let former = self.free.former.iter().flat_map(of_former).chain(meta);
         base.into_iter().chain(self.note_of_hold()).chain(former).chain(self.conditions()).collect()
     }
 

@@ -374,8 +374,12 @@ mod tests {
     #[test]
     fn a_store_is_judged_by_its_meta() {
         let of = |meta: Result<Option<Meta>, String>, has_allocations| {
-            in_service("/m/", &StoreSeen { meta, revision: 7, has_allocations, is_another: false }, None)
-                .verdict
+            in_service(
+                "/m/",
+                &StoreSeen { meta, revision: 7, has_allocations, is_another: false, used_names: Vec::new() },
+                None,
+            )
+            .verdict
         };
         let meta = |change: fn(&mut Meta)| {
             let mut meta = Meta::first("s".to_owned());

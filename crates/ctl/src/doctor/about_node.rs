@@ -7,6 +7,7 @@ use super::facts::{
 };
 use super::line::{Check, CheckLine};
 use crate::table::many;
+use metes_core::keys::NodeKey;
 use metes_core::limits;
 use metes_node::spool::Survey;
 
@@ -92,6 +93,11 @@ pub(super) fn node(facts: &NodeFacts, etcd: &EtcdFacts) -> Vec<CheckLine> {
             }
         }
     }
+    if let EtcdFacts::Asked { store, .. } = etcd
+        && let Ok(seen) = &store.read
+    {
+        lines.extend(seen.used_names.iter().map(used_name));
+    }
     lines.extend(spool(facts));
     lines.extend(outage(&facts.outage));
     lines
@@ -157,6 +163,22 @@ fn others_here(machines: &Machines, own: &str) -> Vec<CheckLine> {
         return vec![CheckLine::ok(Check::Others, "no other machine holds anything under this node's name")];
     }
     lines
+}
+
+/// Its disk may have been copied from the machine that has this name now.
+fn used_name(name: &NodeKey) -> CheckLine {
+    let cluster =
+        name.cluster.as_ref().map_or("no cluster".to_owned(), |cluster| format!("cluster {cluster}"));
+    CheckLine::warn(
+        Check::Others,
+        format!(
+            "a DEL frees nothing under node {} of {cluster}, a name that this node had before: another machine with \
+             the same machine id may use it",
+            name.node
+        ),
+        "if one machine was made from the disk of the other, give each its own machine id \
+         (systemd-machine-id-setup); the reconciler frees what no pod uses",
+    )
 }
 
 fn spool(facts: &NodeFacts) -> Vec<CheckLine> {
@@ -285,6 +307,7 @@ mod tests {
             folder: "/spool/metes-1".into(),
             has_folder: true,
             mark: MarkFacts::None,
+            former: Vec::new(),
             other_store: None,
             spool: SpoolFacts::Known(Survey::default(), None),
             unwritable: None,

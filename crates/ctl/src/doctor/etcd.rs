@@ -12,8 +12,8 @@ use super::facts::{
 };
 use super::node::obstacle;
 use metes_config::Settings;
-use metes_core::keys::{Key, Keys, LeaseId};
-use metes_core::known::judged_by;
+use metes_core::keys::{Key, Keys, LeaseId, NodeKey};
+use metes_core::known::{LastWritten, judged_by};
 use metes_core::limits;
 use metes_core::meta::writable;
 use metes_core::pool::{Meta, NodeName, OwnerRecord, Record};
@@ -154,20 +154,33 @@ async fn seen<K: Kv>(session: Session<'_, K>, node: &NodeFacts) -> Result<StoreS
     let some = |prefix: &Vec<u8>| Op::List(List { keys_only: true, ..List::prefix(prefix, 1) });
     let ops =
         [key.clone()].into_iter().chain(judged.into_iter().filter(|judged| *judged != key)).map(Op::Get);
-    let ops = ops.chain(session.keys.allocations().iter().map(some)).collect();
+    let former = node.former.iter().map(|(name, _)| Op::Get(session.keys.node(name)));
+    let ops = ops.chain(session.keys.allocations().iter().map(some)).chain(former).collect();
     let mut snapshot = Snapshot::default();
     session.read_all(ops, &mut snapshot).await?;
     let is_another = match known {
         Some(known) => prefix::contradicts(session, known, &mut snapshot).await?,
         None => false,
     };
+    let meta = snapshot.record::<Meta>(&key).map_err(|bad| bad.to_string());
+    let used_names = used_names(session.keys, node, meta.as_ref().ok().and_then(Option::as_ref), &snapshot);
     let counts = session.keys.allocations().map(|prefix| snapshot.count(&prefix, &key));
     Ok(StoreSeen {
-        meta: snapshot.record::<Meta>(&key).map_err(|bad| bad.to_string()),
+        meta,
         revision: snapshot.revision,
         has_allocations: counts.iter().any(|count| count.unwrap_or_default() > 0),
         is_another,
+        used_names,
     })
+}
+
+/// The former names of this node whose own key is there, and which may be another machine's now.
+fn used_names(keys: &Keys, node: &NodeFacts, meta: Option<&Meta>, seen: &Snapshot) -> Vec<NodeKey> {
+    let may_be_used = |(name, written): &&(NodeKey, Option<LastWritten>)| {
+        let found = seen.mod_revision(&keys.node(name));
+        found > 0 && !written.as_ref().is_some_and(|written| written.is_last_of(meta, found))
+    };
+    node.former.iter().filter(may_be_used).map(|(name, _)| name.clone()).collect()
 }
 
 /// Writes a key as runs write one on their leases, and removes it. If this program dies in between, the key goes with

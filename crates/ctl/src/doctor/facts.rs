@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use metes_core::known::HighWater;
+use metes_core::keys::NodeKey;
+use metes_core::known::{HighWater, LastWritten};
 use metes_core::pool::{ClusterName, Meta, NodeName, Owner};
 use metes_engine::kv::{About, Failure};
 use metes_engine::obstacle::Obstacle;
@@ -127,6 +128,8 @@ pub(super) struct StoreSeen {
     pub(super) has_allocations: bool,
     /// True if it contradicts what this node knows.
     pub(super) is_another: bool,
+    /// Former names of this node under which another machine may live.
+    pub(super) used_names: Vec<NodeKey>,
 }
 
 /// The node's own files.
@@ -141,6 +144,8 @@ pub(super) struct NodeFacts {
     /// True if a run has made it.
     pub(super) has_folder: bool,
     pub(super) mark: MarkFacts,
+    /// The names that the machine had before, and when it has written its own key under each last.
+    pub(super) former: Vec<(NodeKey, Option<LastWritten>)>,
     /// Another store that the machine has used, in words.
     pub(super) other_store: Option<String>,
     pub(super) spool: SpoolFacts,

@@ -15,6 +15,8 @@ use super::facts::{
 use metes_config::cni::Error;
 use metes_config::etcd::StoreKeys;
 use metes_config::{HostFile, Settings};
+use metes_core::keys::{Keys, NodeKey};
+use metes_core::known::LastWritten;
 use metes_engine::obstacle::Obstacle;
 use metes_etcd::certificate::Certificate;
 use metes_node::files::{self, Trust};
@@ -132,12 +134,17 @@ pub(super) fn node(settings: &Settings, now: SystemTime) -> NodeFacts {
         machine: machine.map(|Machine { digest, file }| MachineFacts { digest, file }),
         has_folder: folder.exists(),
         mark: mark(state.as_ref(), &folder.join("mark")),
+        former: state.as_ref().map(|state| former(state, settings)).unwrap_or_default(),
         other_store: state.as_ref().and_then(NodeState::other_store),
         unwritable: unwritable(&spool, &spool_folder),
         outage: outage(state.as_ref(), &folder.join("outage")),
         spool,
         folder,
     }
+}
+
+fn former(state: &NodeState, settings: &Settings) -> Vec<(NodeKey, Option<LastWritten>)> {
+    state.names().former_names(&Keys::new(&settings.prefix), state.mark().seen_by_machine().as_ref())
 }
 
 fn outage(state: Option<&NodeState>, file: &Path) -> Result<Option<Duration>, String> {
