@@ -47,6 +47,9 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
         LeftBehind::read(run.read_mark(), (&run.scope_hints, &run.owner_hints), run.session.keys, &allotment);
     let mut other_store = None;
     if left.is_nothing() {
+        if let Some(other) = run.node.other_prefix() {
+            return Err(other.error(Code::StoredState));
+        }
         run.must_be_one_etcd().await?;
         other_store = run.node.other_store();
     }

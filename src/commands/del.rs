@@ -36,6 +36,14 @@ pub enum Done {
 pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid>) -> Result<Done, Error> {
     let mark = run.read_mark();
     let former = run.former(owner, mark.as_ref());
+    let other_prefix = if mark.is_none() { run.node.other_prefix() } else { None };
+    if let Some(other) = &other_prefix {
+        if other.may_hold(Interface { owner, pod_uid }) {
+            return Err(other.error(Code::TryAgain));
+        }
+        let Error { msg, details, .. } = other.error(Code::StoredState);
+        tracing::warn!(%owner, "{msg}; nothing is known of this container there: {details}");
+    }
     if mark.is_none()
         && let Err(several) = run.must_be_one_etcd().await
     {
@@ -65,7 +73,9 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     let hints = hints(run, mark.as_ref(), left.as_ref());
     match release::carry_out(run.session, free, (hints, witness), Some(&mut leases)).await {
         Ok((freed, left)) => {
-            leave_hints(run, &left, &leases);
+            if other_prefix.is_none() {
+                leave_hints(run, &left, &leases);
+            }
             match freed {
                 Freed::Younger => {
                     tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");

@@ -219,7 +219,10 @@ impl<'a, K: Kv> Run<'a, K> {
             return Some(suspect(known.epoch));
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();
-        if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {
+        // With a mark, a changed prefix would count as one that is meant.
+        if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref())
+            && (known.is_some() || self.node.other_prefix().is_none())
+        {
             self.mark.raise(HighWater { etcd, ..shown }, |_| {});
         }
         None

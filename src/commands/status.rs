@@ -39,6 +39,11 @@ enum Unserved {
 /// Code 50.
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<Served, Error> {
     let known = run.known();
+    if known.is_none()
+        && let Some(other) = run.node.other_prefix()
+    {
+        return Err(other.error(Code::NotAvailable));
+    }
     let knows_store = known.is_some();
     match ask(run, known).await {
         Ok(()) => {

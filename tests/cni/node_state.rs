@@ -118,6 +118,22 @@ fn a_del_spooled_before_the_clock_went_back_frees_nothing_reserved_since() {
     cluster.assert_clean();
 }
 
+/// DELs may wait in the former folder.
+#[test]
+fn a_changed_spool_dir_is_told() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    node.add("a").config(&range()).run().ok();
+    let told = |stderr: &str| stderr.contains("`spool_dir` was changed, or the folder was emptied");
+    assert!(!told(&node.cli(["doctor"]).to_string()));
+    node.change_host_file(json!({"spool_dir": cluster.folder().join("elsewhere")}));
+    assert!(told(&node.cli(["doctor"]).to_string()));
+    assert!(told(&node.add("b").config(&range()).run().stderr));
+    let again = node.add("c").config(&range()).run();
+    assert!(!told(&again.stderr), "it is said once: {again}");
+    cluster.assert_clean();
+}
+
 #[test]
 fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     let cluster = Cluster::new();

@@ -125,27 +125,19 @@ fn a_learner_is_passed_by() {
 }
 
 /// Its host file may name the wrong prefix now: on an empty one, every address would be given once more.
+fn use_prefix(node: &Node, prefix: &Value) {
+    node.change_host_file(json!({"etcd": {"prefix": prefix}}));
+}
+
 #[test]
-fn a_machine_that_has_used_another_store_founds_none() {
+fn a_machine_that_has_used_another_prefix_founds_no_store() {
     let cluster = Cluster::new();
     let node = cluster.node("n1");
     add_all(&node, &["a"]);
     let prefix = node_prefix(&node);
-    let moved = format!("{}other/", prefix.as_str().expect("a prefix"));
-    let use_prefix = |prefix: &Value| {
-        let text = std::fs::read_to_string(node.host_file()).expect("a host file");
-        let mut host: Value = serde_json::from_str(&text).expect("JSON");
-        host["etcd"]["prefix"] = prefix.clone();
-        node.write_host_file(host.to_string());
-    };
-    use_prefix(&json!(moved));
-    let refused = node.add("b").config(&config()).run().error(102);
-    let text = refused["msg"].as_str().unwrap_or_default();
-    assert!(
-        text.contains("this machine has used the store of") && text.contains("cluster test"),
-        "{refused}"
-    );
-    assert_eq!(node.status().config(&config()).run().error_code(), Some(50));
+    let moved = json!(format!("{}other/", prefix.as_str().expect("a prefix")));
+    use_prefix(&node, &moved);
+    assert_prefix_refused(&node, &prefix, &moved);
     node.del("b").config(&config()).run().silent();
     for command in [&["hold", "10.0.0.9", "--network", "default", "--note", "x"][..], &["doctor"]] {
         let told = node.cli(command.iter().copied());
@@ -153,13 +145,72 @@ fn a_machine_that_has_used_another_store_founds_none() {
     }
     let written = cluster.store().keys("other/v1/");
     assert!(written.iter().all(|key| key.contains("/tombstone/")), "no store was founded: {written:?}");
-    let accepted = node.cli(["check", "--accept-store", "--yes"]);
-    assert!(accepted.succeeded() && accepted.stdout.contains("began a new store"), "{accepted}");
-    assert_eq!(add_all(&node, &["b"]).len(), 1, "a new store was meant");
+    node.change_host_file(json!({"other_prefixes": [prefix]}));
+    assert_eq!(add_all(&node, &["b"]).len(), 1, "a second store was meant");
     node.del("b").config(&config()).run().silent();
-    use_prefix(&prefix);
+    use_prefix(&node, &prefix);
     add_all(&node, &["c"]);
     assert_eq!(node.list().len(), 2);
+    cluster.assert_clean();
+}
+
+/// ADD and STATUS name both prefixes, and the key that allows both.
+#[track_caller]
+fn assert_prefix_refused(node: &Node, used: &Value, named: &Value) {
+    let refused = node.add("refused").config(&config()).run().error(102);
+    let [used, named] = [used, named].map(|prefix| prefix.as_str().expect("a prefix"));
+    let text = refused["msg"].as_str().unwrap_or_default();
+    assert!(text.contains(&format!("has used the prefix {used} ")), "{refused}");
+    assert!(text.contains(&format!("its host file names {named},")), "{refused}");
+    assert!(refused["details"].to_string().contains("`other_prefixes`"), "{refused}");
+    assert_eq!(node.status().config(&config()).run().error_code(), Some(50));
+}
+
+#[test]
+fn a_prefix_that_was_changed_to_another_store_gives_no_address_and_loses_no_del() {
+    let cluster = Cluster::new();
+    let [node, other] = ["n1", "n2"].map(|name| cluster.node(name));
+    let prefix = node_prefix(&node);
+    let moved = json!(format!("{}other/", prefix.as_str().expect("a prefix")));
+    use_prefix(&other, &moved);
+    let theirs = add_all(&other, &["x"]);
+    assert_eq!(add_all(&node, &["a"]), theirs, "each store gives its own addresses");
+    use_prefix(&node, &moved);
+    assert_prefix_refused(&node, &prefix, &moved);
+    // No other verb makes the prefix one that the node has used.
+    let lost = node.del("a").config(&config()).run().error(11);
+    assert!(lost["msg"].to_string().contains("has used the prefix"), "{lost}");
+    let unknown = node.del("unknown").config(&config()).run();
+    unknown.silent();
+    assert!(unknown.stderr.contains("nothing is known of this container there"), "{unknown}");
+    assert!(!node.check("unknown").config(&config()).run().succeeded());
+    node.gc().config(&config()).run().silent();
+    assert_prefix_refused(&node, &prefix, &moved);
+    assert_eq!(other.list().len(), 1, "nothing was given");
+    use_prefix(&node, &prefix);
+    node.del("a").config(&config()).run().silent();
+    assert!(node.list().is_empty());
+    // A node that uses both by two host files says so.
+    use_prefix(&node, &moved);
+    node.change_host_file(json!({"other_prefixes": [prefix]}));
+    assert_eq!(add_all(&node, &["b"]).len(), 1);
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_machine_of_another_cluster_founds_a_store_only_if_a_person_agrees() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    add_all(&node, &["a"]);
+    cluster.store().delete_prefix("v1/");
+    node.change_host_file(json!({"cluster": "west"}));
+    let refused = node.add("b").config(&config()).run().error(102);
+    let text = refused["msg"].as_str().unwrap_or_default();
+    assert!(text.contains("has used the store of") && text.contains("cluster test"), "{refused}");
+    assert_eq!(node.status().config(&config()).run().error_code(), Some(50));
+    let accepted = node.cli(["check", "--accept-store", "--yes"]);
+    assert!(accepted.succeeded() && accepted.stdout.contains("began a new store"), "{accepted}");
+    add_all(&node, &["b"]);
     cluster.assert_clean();
 }
 

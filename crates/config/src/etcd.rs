@@ -8,6 +8,8 @@ use super::keys;
 use crate::cni::section::Shows;
 use crate::cni::{Error, Json, Section};
 
+/// What a prefix may be.
+pub(super) const PREFIX_EXPECTED: &str = "names from A-Z a-z 0-9 . _ - with / between";
 /// The longest key prefix, in bytes.
 const PREFIX_MAX: usize = 255;
 
@@ -283,9 +285,8 @@ impl EtcdConfig {
         let endpoints = endpoints(&names, tls.is_given())?;
         let wants_tls = endpoints.iter().any(Endpoint::is_tls);
         Ok(EtcdConfig {
-            prefix: prefix(names.text("prefix", None)?.unwrap_or("/metes/")).ok_or_else(|| {
-                names.refused("prefix", "must be names from A-Z a-z 0-9 . _ - with / between")
-            })?,
+            prefix: prefix(names.text("prefix", None)?.unwrap_or("/metes/"))
+                .ok_or_else(|| names.refused("prefix", &format!("must be {PREFIX_EXPECTED}")))?,
             tls: tls.checked(&names, wants_tls)?,
             login: login(&names)?,
             endpoints,
@@ -404,7 +405,7 @@ fn login(names: &Names<'_>) -> Result<Option<Login>, Error> {
 }
 
 /// The prefix with a `/` at both ends.
-fn prefix(text: &str) -> Option<String> {
+pub(super) fn prefix(text: &str) -> Option<String> {
     let inner = text.strip_prefix('/').unwrap_or(text);
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     let part = |part| metes_core::pool::is_plain_name(part, PREFIX_MAX);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::etcd::EtcdConfig;
+use super::etcd::{self, EtcdConfig};
 use super::keys::{self, Findings, Level};
 use super::settings::{Allowed, AllowedNetwork, HostFile, LogLevel, Rule, Settings};
 use crate::cni::address::{Zeros, parse_prefix};
@@ -30,8 +30,9 @@ const LABEL_NAME_MAX: usize = 253;
 /// The longest value of a label, in bytes.
 const LABEL_VALUE_MAX: usize = 63;
 
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "etcd",
+    "other_prefixes",
     "node_name",
     "node_labels",
     "cluster",
@@ -135,6 +136,7 @@ impl HostFile {
             node_labels: node_labels(file)?,
             cluster: file.parsed("cluster", ClusterName::EXPECTED, |text| text.parse().ok())?,
             spool_dir: path(file, "spool_dir")?.unwrap_or(defaults.spool_dir),
+            other_prefixes: file.parsed_list("other_prefixes", etcd::PREFIX_EXPECTED, etcd::prefix)?,
             gc_grace_s: gc_grace_s(file)?.unwrap_or(defaults.gc_grace_s),
             log_file: path(file, "log_file")?,
             log_level: file.text("log_level")?.and_then(LogLevel::parse),

@@ -74,6 +74,8 @@ pub struct Settings {
     pub cluster: Option<ClusterName>,
     /// The folder for the state of this node.
     pub spool_dir: String,
+    /// Other prefixes that this machine is meant to use, by other host files.
+    pub other_prefixes: Vec<String>,
     /// The seconds by which an owner must be older than a GC to be freed by it.
     pub gc_grace_s: u64,
     /// The log file.
@@ -399,6 +401,7 @@ impl Settings {
             node_labels: NodeLabels::default(),
             cluster: None,
             spool_dir: DEFAULT_SPOOL_DIR.to_owned(),
+            other_prefixes: Vec::new(),
             gc_grace_s: DEFAULT_GC_GRACE_S,
             log_file: None,
             log_level: None,

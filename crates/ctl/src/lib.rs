@@ -57,7 +57,7 @@ use args::{Cli, Command, about};
 
 use inventory::Inventory;
 use metes_config::Settings;
-use metes_config::cni::Error;
+use metes_config::cni::{Code, Error};
 use metes_core::keys::Keys;
 use metes_core::known::{HighWater, judged_by};
 use metes_core::limits;
@@ -239,6 +239,11 @@ impl<K: Kv> Context<'_, K> {
             return Err(CliError::Refused(format!(
                 "this node knows a store that had more in it than this one has: {undone}; metes check says more"
             )));
+        }
+        let other_prefix = self.node.filter(|_| known.is_none()).and_then(NodeState::other_prefix);
+        if let Some(other) = other_prefix {
+            let Error { msg, details, .. } = other.error(Code::StoredState);
+            return Err(CliError::Refused(format!("{msg}: {undone}; {details}")));
         }
         let is_first = known.is_none() && shown.is_none();
         match self.node.filter(|_| is_first).and_then(NodeState::other_store) {

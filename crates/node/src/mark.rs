@@ -157,16 +157,44 @@ impl NodeLease {
     }
 }
 
-/// Another store that this machine has used, in words: of another prefix, by the folders in `all`, or of another
-/// cluster, by the mark in its own `folder`.
-pub(super) fn of_other_store(all: &Path, folder: &Path, identity: &Identity) -> Option<String> {
+/// The state of every prefix that a machine uses.
+#[derive(Debug, Clone)]
+pub struct AllState {
+    /// The folder with a folder for each prefix.
+    pub(super) folder: PathBuf,
+    /// The prefix of this node.
+    pub(super) prefix: String,
+    /// The folders of the other prefixes that are meant.
+    pub(super) meant: Vec<PathBuf>,
+}
+
+/// Another store that this machine has used, in words: of another prefix that is not meant, by the folders in `all`, or
+/// of another cluster, by the mark in its own `folder`.
+pub(super) fn of_other_store(all: &AllState, folder: &Path, identity: &Identity) -> Option<String> {
     let own = Whose::new(identity);
-    let folders = fs::read_dir(all).ok()?.flatten().map(|entry| entry.path());
+    let folders = fs::read_dir(&all.folder).ok()?.flatten().map(|entry| entry.path());
+    let folders = folders.filter(|at| !all.meant.contains(at));
     let marks = folders.filter_map(|at| Some((own_file::whose(&at.join(MARK))?, at)));
     let mut others =
         marks.filter(|(whose, at)| whose.is_same_machine(&own) && (at != folder || *whose != own));
     let (whose, at) = others.next()?;
     Some(format!("the store of {} ({})", at.display(), whose.cluster_words()))
+}
+
+/// The folder of another prefix that this machine has used and that is not meant, with the own key that it has left
+/// there; none if the machine has used the prefix of `own`, in whatever cluster.
+pub(super) fn of_other_prefix(
+    all: &AllState,
+    own: &Path,
+    identity: &Identity,
+) -> Option<(PathBuf, Option<String>)> {
+    let seen = |folder: &Path| MarkFile::new(folder, identity, &[]).seen_by_machine();
+    if seen(own).is_some() {
+        return None;
+    }
+    let folders = fs::read_dir(&all.folder).ok()?.flatten().map(|entry| entry.path());
+    let mut others = folders.filter(|at| at != own && !all.meant.contains(at));
+    others.find_map(|at| Some((seen(&at)?.key.map(|key| key.name), at))).map(|(key, at)| (at, key))
 }
 
 /// The machine whose mark is in this folder; none if there is no whole mark.

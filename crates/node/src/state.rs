@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use super::mark::{self, MarkFile};
+use super::mark::{self, AllState, MarkFile};
 use super::names::NamesFile;
 use super::node::{self, Identity};
 use super::outage::OutageFile;
-use super::owner_hints::OwnerHintFile;
+use super::owner_hints::{Interface, OwnerHintFile};
 use super::scope_hints::ScopeHintFiles;
 use super::spool::Spool;
 use metes_config::Settings;
-use metes_config::cni::Error;
+use metes_config::cni::{Code, Error};
 use metes_config::settings::Rule;
 use metes_core::keys::digest_hex;
 use metes_core::pool::NodeName;
@@ -24,9 +24,9 @@ pub struct NodeState {
     pub folder: PathBuf,
     /// The store's endpoints as URLs: the leases that runs share are those of this etcd.
     pub endpoints: Vec<String>,
-    /// The folder with the state of every prefix that this machine uses. None where the network's configuration names
-    /// the endpoints: there a machine may use one store beside another.
-    pub all: Option<PathBuf>,
+    /// The state of every prefix that this machine uses. None where the network's configuration names the endpoints:
+    /// there a machine may use one store beside another.
+    pub all: Option<AllState>,
 }
 
 impl NodeState {
@@ -66,7 +66,11 @@ impl NodeState {
     /// A node with the state that these settings name.
     pub(crate) fn at(identity: Identity, settings: &Settings) -> Self {
         let all = match settings.rule {
-            Rule::HostFile => Some(PathBuf::from(&settings.spool_dir)),
+            Rule::HostFile => Some(AllState {
+                folder: PathBuf::from(&settings.spool_dir),
+                prefix: settings.prefix.clone(),
+                meant: settings.other_prefixes.iter().map(|prefix| folder_of(settings, prefix)).collect(),
+            }),
             Rule::Network => None,
         };
         Self { identity, folder: state_folder(settings), endpoints: settings.urls(), all }
@@ -111,7 +115,56 @@ impl NodeState {
     /// Another store that this machine has used, in words: under another prefix, or in another cluster.
     #[must_use]
     pub fn other_store(&self) -> Option<String> {
-        mark::of_other_store(self.all.as_deref()?, &self.folder, &self.identity)
+        mark::of_other_store(self.all.as_ref()?, &self.folder, &self.identity)
+    }
+
+    /// Another prefix that this machine has used and that the host file does not list, if the machine has not used its
+    /// own one: then the prefix in the host file has most likely been changed under running containers.
+    #[must_use]
+    pub fn other_prefix(&self) -> Option<OtherPrefix> {
+        let all = self.all.as_ref()?;
+        let (folder, own_key) = mark::of_other_prefix(all, &self.folder, &self.identity)?;
+        let used = own_key.and_then(|key| Some(key.split_once("v1/node/")?.0.to_owned()));
+        let node = Self { folder, ..self.clone() };
+        Some(OtherPrefix { used, own: all.prefix.clone(), node })
+    }
+}
+
+/// A prefix that a machine has used beside the one in its host file.
+#[derive(Debug, Clone)]
+pub struct OtherPrefix {
+    /// The prefix, if an ADD has used it.
+    used: Option<String>,
+    /// The prefix in the host file.
+    own: String,
+    /// The node there.
+    node: NodeState,
+}
+
+impl OtherPrefix {
+    /// True if this machine may hold something for this interface under the other prefix: an ADD has left its owner
+    /// there, or a DEL waits for it.
+    #[must_use]
+    pub fn may_hold(&self, interface: Interface<'_>) -> bool {
+        let left = self.node.owner_hints().read(interface);
+        left.is_some_and(|left| left.owner == *interface.owner)
+            || !self.node.spool().of(interface.owner).is_empty()
+    }
+
+    /// The error of a run that would use the prefix in the host file.
+    #[must_use]
+    pub fn error(&self, code: Code) -> Error {
+        let Self { used, own, node } = self;
+        let folder = node.folder.display();
+        let used = used.as_ref().map(|prefix| format!("the prefix {prefix} ")).unwrap_or_default();
+        Error::new(
+            code,
+            format!("this machine has used {used}({folder}), and its host file names {own}, which it has not used"),
+        )
+        .with_details(format!(
+            "correct `etcd.prefix` in the host file; if this machine is meant to use both, name the other one in \
+             `other_prefixes` of the host file; if nothing of {folder} is in use any more, remove it"
+        ))
     }
 }
 
@@ -133,7 +186,10 @@ pub fn node_name(settings: &Settings) -> Result<NodeName, Error> {
 /// endpoints alone, because another store knows nothing of the DELs that were spooled for this one.
 #[must_use]
 pub fn state_folder(settings: &Settings) -> PathBuf {
-    let prefix = &settings.prefix;
+    folder_of(settings, &settings.prefix)
+}
+
+fn folder_of(settings: &Settings, prefix: &str) -> PathBuf {
     let name = prefix.trim_matches('/');
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let store = match settings.rule {

@@ -186,7 +186,13 @@ pub(super) fn store(facts: &EtcdFacts, node: &NodeFacts) -> Vec<CheckLine> {
     };
     let mut lines = vec![CheckLine::ok(Check::Read, format!("{prefix} can be read"))];
     lines.extend(write.iter().map(|write| write_line(prefix, write)));
-    lines.push(in_service(prefix, seen, node.other_store.as_deref()));
+    match &node.other_prefix {
+        Some(wrong) => {
+            let what = format!("each ADD fails: {}", wrong.what);
+            lines.push(CheckLine::bad(Check::Store, what, &wrong.remedy));
+        }
+        None => lines.push(in_service(prefix, seen, node.other_store.as_deref())),
+    }
     lines.push(mark(node, seen));
     lines
 }
@@ -376,7 +382,14 @@ mod tests {
         let of = |meta: Result<Option<Meta>, String>, has_allocations| {
             in_service(
                 "/m/",
-                &StoreSeen { meta, revision: 7, has_allocations, is_another: false, used_names: Vec::new() },
+                &StoreSeen {
+                    meta,
+                    revision: 7,
+                    has_allocations,
+                    is_another: false,
+                    used_names: Vec::new(),
+                    has_own_key: false,
+                },
                 None,
             )
             .verdict

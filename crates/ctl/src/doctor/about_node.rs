@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::facts::{
-    Chosen, EtcdFacts, FileFacts, FileOwner, HostFileFacts, Machines, NameFrom, NodeFacts, SpoolFacts,
+    Chosen, EtcdFacts, FileFacts, FileOwner, HostFileFacts, Machines, MarkFacts, NameFrom, NodeFacts,
+    SpoolFacts,
 };
 use super::line::{Check, CheckLine};
 use crate::table::many;
@@ -97,6 +98,9 @@ pub(super) fn node(facts: &NodeFacts, etcd: &EtcdFacts) -> Vec<CheckLine> {
         && let Ok(seen) = &store.read
     {
         lines.extend(seen.used_names.iter().map(used_name));
+        if let (true, MarkFacts::None) = (seen.has_own_key, &facts.mark) {
+            lines.push(state_is_elsewhere(facts));
+        }
     }
     lines.extend(spool(facts));
     lines.extend(outage(&facts.outage));
@@ -163,6 +167,20 @@ fn others_here(machines: &Machines, own: &str) -> Vec<CheckLine> {
         return vec![CheckLine::ok(Check::Others, "no other machine holds anything under this node's name")];
     }
     lines
+}
+
+/// The store knows this machine, and the machine not the store.
+fn state_is_elsewhere(facts: &NodeFacts) -> CheckLine {
+    CheckLine::warn(
+        Check::Spool,
+        format!(
+            "this node has used this store before, and {} knows nothing of it: `spool_dir` was changed, or the folder \
+             was emptied; DELs that were spooled in another folder are not carried out",
+            facts.folder.display()
+        ),
+        "move what is in the former spool_dir to the present one, or name that one in the host file; the reconciler \
+         frees what no pod uses",
+    )
 }
 
 /// Its disk may have been copied from the machine that has this name now.
@@ -308,6 +326,7 @@ mod tests {
             has_folder: true,
             mark: MarkFacts::None,
             former: Vec::new(),
+            other_prefix: None,
             other_store: None,
             spool: SpoolFacts::Known(Survey::default(), None),
             unwritable: None,

@@ -12,7 +12,7 @@ use super::facts::{
 };
 use super::node::obstacle;
 use metes_config::Settings;
-use metes_core::keys::{Key, Keys, LeaseId, NodeKey};
+use metes_core::keys::{Bytes, Key, Keys, LeaseId, NodeKey};
 use metes_core::known::{LastWritten, judged_by};
 use metes_core::limits;
 use metes_core::meta::writable;
@@ -155,7 +155,9 @@ async fn seen<K: Kv>(session: Session<'_, K>, node: &NodeFacts) -> Result<StoreS
     let ops =
         [key.clone()].into_iter().chain(judged.into_iter().filter(|judged| *judged != key)).map(Op::Get);
     let former = node.former.iter().map(|(name, _)| Op::Get(session.keys.node(name)));
-    let ops = ops.chain(session.keys.allocations().iter().map(some)).chain(former).collect();
+    let own = own_key(session.keys, node);
+    let more = former.chain(own.clone().map(Op::Get));
+    let ops = ops.chain(session.keys.allocations().iter().map(some)).chain(more).collect();
     let mut snapshot = Snapshot::default();
     session.read_all(ops, &mut snapshot).await?;
     let is_another = match known {
@@ -171,7 +173,15 @@ async fn seen<K: Kv>(session: Session<'_, K>, node: &NodeFacts) -> Result<StoreS
         has_allocations: counts.iter().any(|count| count.unwrap_or_default() > 0),
         is_another,
         used_names,
+        has_own_key: own.is_some_and(|own| snapshot.entry(&own).is_some()),
     })
+}
+
+/// The key that an ADD leaves under the node's present name; none without a name or a machine id.
+fn own_key(keys: &Keys, node: &NodeFacts) -> Option<Bytes> {
+    let (name, _) = node.name.as_ref().ok()?;
+    let machine = node.machine.as_ref()?.digest.clone();
+    Some(keys.node(&NodeKey { cluster: node.cluster.clone(), node: name.clone(), machine }))
 }
 
 /// The former names of this node whose own key is there, and which may be another machine's now.

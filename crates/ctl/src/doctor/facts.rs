@@ -130,6 +130,8 @@ pub(super) struct StoreSeen {
     pub(super) is_another: bool,
     /// Former names of this node under which another machine may live.
     pub(super) used_names: Vec<NodeKey>,
+    /// True if this machine has left its own key there under its present name.
+    pub(super) has_own_key: bool,
 }
 
 /// The node's own files.
@@ -146,6 +148,8 @@ pub(super) struct NodeFacts {
     pub(super) mark: MarkFacts,
     /// The names that the machine had before, and when it has written its own key under each last.
     pub(super) former: Vec<(NodeKey, Option<LastWritten>)>,
+    /// Why the prefix in the host file is most likely a wrong one.
+    pub(super) other_prefix: Option<Obstacle>,
     /// Another store that the machine has used, in words.
     pub(super) other_store: Option<String>,
     pub(super) spool: SpoolFacts,

@@ -12,7 +12,7 @@ use super::facts::{
     CertificateFacts, CertificateOf, Chosen, FileFacts, FileOwner, HostFileFacts, MachineFacts, MarkFacts,
     NameFrom, NodeFacts, SpoolFacts,
 };
-use metes_config::cni::Error;
+use metes_config::cni::{Code, Error};
 use metes_config::etcd::StoreKeys;
 use metes_config::{HostFile, Settings};
 use metes_core::keys::{Keys, NodeKey};
@@ -135,6 +135,10 @@ pub(super) fn node(settings: &Settings, now: SystemTime) -> NodeFacts {
         has_folder: folder.exists(),
         mark: mark(state.as_ref(), &folder.join("mark")),
         former: state.as_ref().map(|state| former(state, settings)).unwrap_or_default(),
+        other_prefix: state
+            .as_ref()
+            .and_then(NodeState::other_prefix)
+            .map(|other| obstacle(other.error(Code::StoredState))),
         other_store: state.as_ref().and_then(NodeState::other_store),
         unwritable: unwritable(&spool, &spool_folder),
         outage: outage(state.as_ref(), &folder.join("outage")),
