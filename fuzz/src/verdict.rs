@@ -10,7 +10,15 @@ use metes_reconciler::world::{Nodes, Pods};
 
 use super::dice::Dice;
 
-const UIDS: [&str; 6] = ["", "u1", "u2", "u3", "s1", "s2"];
+/// Three of the API server's, and two as a kubelet gives them to static pods.
+const UIDS: [&str; 6] = [
+    "",
+    "00000000-0000-4000-8000-000000000001",
+    "00000000-0000-4000-8000-000000000002",
+    "00000000-0000-4000-8000-000000000003",
+    "s1",
+    "s2",
+];
 const NAMES: [&str; 8] = ["", "a", "b", "c-0", "A", "../x", "a/b", "."];
 const BOOTS: [&str; 3] = ["", "b1", "b2"];
 /// UIDs in the form that Kubernetes gives them.
@@ -209,6 +217,7 @@ impl Truth {
         let pod = &record.pod;
         let can_be_asked_for = is_name(&pod.namespace) && is_name(&pod.name);
         let meant = self.meant(pod);
+        let may_be_static = pod.uid.as_ref().is_some_and(|uid| ["s1", "s2"].contains(&uid.as_str()));
         let claim = CLAIMS.iter().find(|uid| holder.owner.container_id == ***uid && pod.uid.is_none());
         let (reason, (grace, meanwhile)) = if pod.is_unknown() {
             let Some(grace) = graces.unlabelled else { return Err(Keep::Unlabelled) };
@@ -227,6 +236,8 @@ impl Truth {
             (Free::SandboxReplaced, doubted(gone))
         } else if !can_be_asked_for {
             return Err(Keep::PodUnnamed);
+        } else if meant.is_empty() && is_at_work && may_be_static {
+            return Err(Keep::StaticPod);
         } else if meant.is_empty() {
             (Free::PodGone, doubted(gone))
         } else if pod.uid.is_none() {

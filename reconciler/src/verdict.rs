@@ -48,6 +48,9 @@ metes_core::named_enum! {
         InUse = "in-use",
         /// It is a hold for a pod's name, and there is a pod of that name.
         SubjectExists = "subject-exists",
+        /// No pod has its UID, and the API server has not given that: it may be of a static pod without a mirror, which
+        /// the API never shows. Its node works and has not been started again since.
+        StaticPod = "static-pod",
         /// It has a pod's UID but no name to ask the API by, or a name without its namespace.
         PodUnnamed = "pod-unnamed",
         /// Its record has another cluster's name.
@@ -150,12 +153,13 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
     }
     must_be_ours(record)?;
     let node = holder.owner.node.as_str();
+    let owes_del = nodes.owes_del(node, record.boot.as_deref());
     let reason = if record.pod.is_unknown() {
         Free::Unlabelled
     } else if holder.is_of_claim() {
         claim_reason(holder, record, pods)?
     } else {
-        pod_reason(record, pods, nodes.has_lost(node, record.boot.as_deref()))?
+        pod_reason(record, pods, (nodes.has_lost(node, record.boot.as_deref()), owes_del))?
     };
     let usual = match reason {
         // No container is one.
@@ -163,8 +167,11 @@ pub fn orphaned(holder: &Holder, pods: &Pods, nodes: &Nodes, graces: &Graces) ->
         Free::Unlabelled => graces.unlabelled.ok_or(Keep::Unlabelled)?,
         Free::PodFinished => graces.finished,
         Free::PodGone | Free::ClaimGone | Free::SandboxReplaced => {
-            let owes_del = nodes.owes_del(node, record.boot.as_deref());
-            if owes_del { graces.ready.max(graces.gone) } else { graces.gone }
+            if owes_del {
+                graces.ready.max(graces.gone)
+            } else {
+                graces.gone
+            }
         }
     };
     let is_this_clusters = match reason {
@@ -221,12 +228,18 @@ fn claim_reason(holder: &Holder, record: &OwnerFacts, pods: &Pods) -> Result<Fre
     }
 }
 
-fn pod_reason(record: &OwnerFacts, pods: &Pods, has_lost_its_boot: bool) -> Result<Free, Keep> {
+fn pod_reason(
+    record: &OwnerFacts,
+    pods: &Pods,
+    (has_lost_its_boot, owes_del): (bool, bool),
+) -> Result<Free, Keep> {
+    let may_be_static = record.pod.uid.as_ref().is_some_and(|uid| !uid.is_of_api());
     match pods.phase(&record.pod) {
         Some(Phase::Active) if record.replaced && has_lost_its_boot => Ok(Free::SandboxReplaced),
         Some(Phase::Active) => Err(Keep::PodExists),
         _ if !is_named(&record.pod) => Err(Keep::PodUnnamed),
         Some(Phase::Finished) => Ok(Free::PodFinished),
+        None if may_be_static && owes_del => Err(Keep::StaticPod),
         None => Ok(Free::PodGone),
     }
 }

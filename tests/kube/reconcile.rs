@@ -255,10 +255,32 @@ fn a_pod_that_the_api_cannot_be_asked_for_keeps_what_it_has() {
     world.cluster.assert_clean();
 }
 
+/// A UID in the form of the API server's, which no pod has.
+fn uid_of_nobody() -> String {
+    let uid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").expect("the kernel makes one");
+    uid.trim().to_owned()
+}
+
+/// The kubelet's own UID for it is a digest, and the API shows no pod that mirrors it.
+#[test]
+fn a_static_pod_without_a_mirror_is_kept_while_its_node_works() {
+    let world = World::new();
+    for (name, boot) in [("at-work", this_boot()), ("rebooted", "another".to_owned())] {
+        let node = world.node_name(name);
+        world.api.node(&node).ready(true).boot_id(&boot);
+        let uid = uid_of_nobody().replace('-', "");
+        let add = world.cluster.node(&node).add(name).config(&World::config());
+        add.pod(&world.namespace, name, &uid).run().address();
+    }
+    world.pass(AT_ONCE).ok().kept(json!({"static-pod": 1})).freed(json!({"pod-gone": 1}));
+    assert_eq!(world.held(), ["at-work"]);
+    world.cluster.assert_clean();
+}
+
 #[test]
 fn records_of_other_clusters_of_none_and_of_nobody_are_kept() {
     let world = World::new();
-    let uid = format!("gone-{}", world.namespace);
+    let uid = uid_of_nobody();
     for (container, cluster) in [("other", json!("test2")), ("none", Value::Null)] {
         let node = world.cluster.node_with(container, json!({"cluster": cluster}));
         let run = node.add(container).config(&World::config()).pod(&world.namespace, container, &uid);
@@ -298,7 +320,7 @@ fn a_node_that_is_not_ready_keeps_what_its_pods_had() {
             object.condition(status, Duration::from_secs(3600)).boot_id(&this_boot());
         }
         let node = world.cluster.node(&node_name);
-        let uid = format!("gone-{name}-{}", world.namespace);
+        let uid = uid_of_nobody();
         node.add(name).config(&World::config()).pod(&world.namespace, name, &uid).run().address();
         let finished = world.api.pod(&world.namespace, &format!("finished-{name}")).phase("Failed").create();
         let run = node.add(finished.name()).config(&World::config());
@@ -362,7 +384,7 @@ fn a_node_at_work_has_more_time_for_its_dels() {
     let orphan = |name: &str, boot: &str| {
         let node = world.node_name(name);
         world.api.node(&node).ready(true).boot_id(boot);
-        let uid = format!("gone-{name}-{}", world.namespace);
+        let uid = uid_of_nobody();
         let add = world.cluster.node(&node).add(name).config(&World::config());
         add.pod(&world.namespace, name, &uid).run().address();
     };

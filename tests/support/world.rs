@@ -1,5 +1,6 @@
 //! A Kubernetes cluster and the addresses that metes holds for its pods.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
@@ -73,7 +74,11 @@ impl World {
     #[track_caller]
     pub fn orphan(&self, name: &str) -> String {
         let number = self.next_uid.fetch_add(1, Ordering::Relaxed);
-        self.attach_as(name, name, &format!("00000000-{}-{number}", self.namespace)).run().address()
+        let mut hasher = DefaultHasher::new();
+        self.namespace.hash(&mut hasher);
+        // In the form of the API server's: another one may be a static pod's.
+        let uid = format!("{:08x}-0000-4000-8000-{number:012x}", hasher.finish() as u32);
+        self.attach_as(name, name, &uid).run().address()
     }
 
     /// An ADD with CNI_ARGS as written.

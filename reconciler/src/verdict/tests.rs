@@ -13,13 +13,16 @@ const GRACES: Graces = Graces {
     unlabelled: None,
     machine: Duration::ZERO,
 };
+/// UIDs in the form of the API server's.
+const U1: &str = "00000000-0000-4000-8000-000000000001";
+const U2: &str = "00000000-0000-4000-8000-000000000002";
 /// Longer than any grace.
 const LONG: Duration = Duration::from_secs(1 << 20);
 
 /// An owner on n1 of boot b1 whose pod is ns/web with UID u1.
 fn holder() -> Holder {
     let owner = Owner::named(["east", "n1", "c1", "net1"]).expect("plain names");
-    let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: "u1".parse().ok() };
+    let pod = record::Pod { namespace: "ns".into(), name: "web".into(), uid: U1.parse().ok() };
     let record = OwnerFacts { stamp: Stamp::Ours, pod, boot: Some("b1".into()), replaced: false, hold: None };
     Holder { owner, revision: 7, record: Some(record) }
 }
@@ -90,12 +93,12 @@ fn a_pod_is_known_by_its_uid() {
     let holder = holder();
     for (pods, expected) in [
         (vec![], GONE),
-        (vec![(pod("web", "u1"), Phase::Active)], EXISTS),
+        (vec![(pod("web", U1), Phase::Active)], EXISTS),
         // If the record has a UID, its pod name does not count.
-        (vec![(pod("other", "u1"), Phase::Active)], EXISTS),
-        (vec![(pod("web", "u2"), Phase::Active)], GONE),
-        (vec![(pod("web", "u1"), Phase::Finished)], Verdict::Free(Free::PodFinished)),
-        (vec![(pod("web", "u2"), Phase::Finished)], GONE),
+        (vec![(pod("other", U1), Phase::Active)], EXISTS),
+        (vec![(pod("web", U2), Phase::Active)], GONE),
+        (vec![(pod("web", U1), Phase::Finished)], Verdict::Free(Free::PodFinished)),
+        (vec![(pod("web", U2), Phase::Finished)], GONE),
     ] {
         assert_eq!(verdict(&holder, &pods, &[]), expected, "{pods:?}");
     }
@@ -103,15 +106,15 @@ fn a_pod_is_known_by_its_uid() {
 
 #[test]
 fn a_static_pod_is_known_by_the_uid_that_the_kubelet_gave_it() {
-    let mirror = Pod { static_uids: vec!["u1".into()], ..pod("web-n1", "u-of-the-mirror") };
+    let mirror = Pod { static_uids: vec![U1.into()], ..pod("web-n1", "u-of-the-mirror") };
     assert_eq!(verdict(&holder(), &[(mirror, Phase::Active)], &[]), EXISTS);
 }
 
 /// Anybody who may make a pod can write such an annotation, and let that pod finish.
 #[test]
 fn a_static_pod_lives_whatever_else_claims_to_mirror_it() {
-    let mirror = || Pod { static_uids: vec!["u1".into()], ..pod("web-n1", "u-of-the-mirror") };
-    let other = || Pod { static_uids: vec!["u1".into()], ..pod("other", "u-of-another") };
+    let mirror = || Pod { static_uids: vec![U1.into()], ..pod("web-n1", "u-of-the-mirror") };
+    let other = || Pod { static_uids: vec![U1.into()], ..pod("other", "u-of-another") };
     for (pods, expected) in [
         (vec![(mirror(), Phase::Active), (other(), Phase::Finished)], EXISTS),
         (vec![(other(), Phase::Finished), (mirror(), Phase::Active)], EXISTS),
@@ -120,6 +123,22 @@ fn a_static_pod_lives_whatever_else_claims_to_mirror_it() {
         (vec![(mirror(), Phase::Finished), (other(), Phase::Finished)], Verdict::Free(Free::PodFinished)),
     ] {
         assert_eq!(verdict(&holder(), &pods, &[]), expected, "{pods:?}");
+    }
+}
+
+/// The API server may have been away since the pod began, or refuse mirrors.
+#[test]
+fn a_static_pod_that_the_api_never_shows_keeps_what_it_has_while_its_node_works() {
+    let holder = with(|record| record.pod.uid = "0123456789abcdef0123456789abcdef".parse().ok());
+    for (nodes, expected) in [
+        (vec![node(true, "b1")], Verdict::Keep(Keep::StaticPod)),
+        (vec![node(true, "")], Verdict::Keep(Keep::StaticPod)),
+        (vec![node(true, "b2")], Verdict::Free(Free::PodGone)),
+        (vec![node(false, "b1")], Verdict::Keep(Keep::NodeNotReady)),
+        (vec![out_of_service(false)], Verdict::Free(Free::PodGone)),
+        (vec![], Verdict::Free(Free::PodGone)),
+    ] {
+        assert_eq!(verdict(&holder, &[], &nodes), expected, "{nodes:?}");
     }
 }
 
@@ -210,7 +229,7 @@ fn what_cannot_be_read_or_asked_for_is_kept() {
     }
     // If the UID was seen, it decides.
     let nameless = with(|record| record.pod.name.clear());
-    assert_eq!(verdict(&nameless, &[(pod("web", "u1"), Phase::Active)], &[]), EXISTS);
+    assert_eq!(verdict(&nameless, &[(pod("web", U1), Phase::Active)], &[]), EXISTS);
 }
 
 #[test]
@@ -227,17 +246,17 @@ fn an_owner_without_a_pod_is_kept_unless_somebody_asks() {
 #[test]
 fn a_node_that_is_cut_off_keeps_all_it_has() {
     let cut_off = [node(false, "b1")];
-    for pods in [vec![], vec![(pod("web", "u1"), Phase::Finished)]] {
+    for pods in [vec![], vec![(pod("web", U1), Phase::Finished)]] {
         assert_eq!(verdict(&holder(), &pods, &cut_off), Verdict::Keep(Keep::NodeNotReady));
     }
     // A node that is gone decides nothing; its pods do.
-    assert_eq!(verdict(&holder(), &[(pod("web", "u1"), Phase::Active)], &[]), EXISTS);
+    assert_eq!(verdict(&holder(), &[(pod("web", U1), Phase::Active)], &[]), EXISTS);
     assert_eq!(verdict(&holder(), &[], &[node(true, "b1")]), GONE);
 }
 
 #[test]
 fn another_boot_alone_frees_nothing() {
-    let pods = [(pod("web", "u1"), Phase::Active)];
+    let pods = [(pod("web", U1), Phase::Active)];
     let replaced = with(|record| record.replaced = true);
     let of_no_boot = with(|record| (record.replaced, record.boot) = (true, None));
     for (holder, nodes, expected) in [
@@ -255,7 +274,7 @@ fn another_boot_alone_frees_nothing() {
 
 #[test]
 fn graces_must_have_passed() {
-    let finished = [(pod("web", "u1"), Phase::Finished)];
+    let finished = [(pod("web", U1), Phase::Finished)];
     let rebooted = [node(true, "b2")];
     for (pods, grace, reason) in [(&[][..], 300, Free::PodGone), (&finished[..], 3600, Free::PodFinished)] {
         let judged = |seen_for| verdict_after(seen_for, GRACES, &holder(), pods, &rebooted);
@@ -300,14 +319,14 @@ fn where_a_del_is_still_due_an_orphan_has_more_time() {
     let judged = |seen_for| verdict_after(seen_for, patient, &holder(), &[], &[node(true, "b1")]);
     assert_grace(7200, Keep::WithinGrace, judged, Free::PodGone);
     // The kubelet reports a pod as finished only when nothing of it runs any more.
-    let finished = [(pod("web", "u1"), Phase::Finished)];
+    let finished = [(pod("web", U1), Phase::Finished)];
     let judged = |seen_for| verdict_after(seen_for, GRACES, &holder(), &finished, &[node(true, "b1")]);
     assert_grace(3600, Keep::WithinGrace, judged, Free::PodFinished);
 }
 
 #[test]
 fn a_node_that_is_out_of_service_has_lost_its_boot() {
-    let runs = [(pod("web", "u1"), Phase::Active)];
+    let runs = [(pod("web", U1), Phase::Active)];
     let replaced = with(|record| record.replaced = true);
     for (holder, pods, node, expected) in [
         (holder(), &[][..], out_of_service(false), GONE),
@@ -330,7 +349,7 @@ fn a_node_that_kubernetes_never_had_may_be_another_clusters() {
         remembered.iter().for_each(|name| nodes.remember((*name).to_owned()));
         move |seen_for| judge(orphaned(&holder, &world, &nodes, &GRACES), seen_for)
     };
-    let finished = || vec![(pod("web", "u1"), Phase::Finished)];
+    let finished = || vec![(pod("web", U1), Phase::Finished)];
     for (holder, pods, reason) in
         [(holder(), vec![], Free::PodGone), (without_uid(), finished(), Free::PodFinished)]
     {
@@ -341,7 +360,7 @@ fn a_node_that_kubernetes_never_had_may_be_another_clusters() {
     assert_grace(300, Keep::WithinGrace, judged(holder(), vec![], &["n1"]), Free::PodGone);
     // The pod decides which cluster it is.
     assert_grace(3600, Keep::WithinGrace, judged(holder(), finished(), &[]), Free::PodFinished);
-    let runs = vec![(pod("web", "u1"), Phase::Active)];
+    let runs = vec![(pod("web", U1), Phase::Active)];
     assert_eq!(judged(holder(), runs, &[])(LONG), EXISTS);
 }
 
@@ -372,7 +391,7 @@ fn a_claims_record_goes_by_its_claim_alone() {
     assert_eq!(judged(&unnamed, Some(&[]), &[]), Verdict::Keep(Keep::PodUnnamed));
     // Owners that a runtime makes are not a claim's: they have a pod's UID, or a container id in another form.
     let mut with_uid = of_claim();
-    with_uid.record.as_mut().expect("it has one").pod.uid = "u1".parse().ok();
+    with_uid.record.as_mut().expect("it has one").pod.uid = U1.parse().ok();
     assert_eq!(judged(&with_uid, None, &[]), GONE);
     for id in ["c1", &CLAIM.replace('-', "0"), &CLAIM[1..], &format!("{CLAIM}0"), &CLAIM.replace('b', "g")] {
         let mut sandbox = of_claim();
@@ -409,7 +428,7 @@ fn every_reason_has_a_name_of_its_own_and_is_explained() {
 prop_compose! {
     fn some_holder()(
         stamp in prop_oneof![Just(Stamp::Ours), Just(Stamp::Other), Just(Stamp::None)],
-        uid in prop::sample::select(vec!["", "u1", "u2", "s1"]),
+        uid in prop::sample::select(vec!["", U1, U2, "s1"]),
         name in prop::sample::select(vec!["", "a", "b", "A/b"]),
         boot in prop::sample::select(vec![None, Some("b1"), Some("b2")]),
         replaced: bool,
@@ -433,7 +452,7 @@ prop_compose! {
 prop_compose! {
     fn some_pod()(
         name in prop::sample::select(vec!["a", "b"]),
-        uid in prop::sample::select(vec!["u1", "u2"]),
+        uid in prop::sample::select(vec![U1, U2]),
         is_static: bool,
         finished: bool,
     ) -> (Pod, Phase) {
@@ -482,6 +501,9 @@ proptest! {
             _ => graces.gone,
         };
         prop_assert!(Duration::from_secs(seen_for) >= grace, "{seen_for} s are too few");
+        let is_at_work = node.is_some_and(|node| node.ready && is_of(&node.boot));
+        let may_be_static = record.pod.uid.as_ref().is_some_and(|uid| uid.as_str() == "s1");
+        prop_assert!(reason != Free::PodGone || !may_be_static || !is_at_work, "a static pod may run");
         let is_its_pod = |pod: &Pod| match record.pod.uid.as_ref().map_or("", PodUid::as_str) {
             "" => pod.name == record.pod.name,
             uid => pod.uid == uid || pod.static_uids.iter().any(|known| known == uid),

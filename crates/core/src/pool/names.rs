@@ -388,6 +388,14 @@ fn is_plain(name: &str) -> bool {
     name != "." && name != ".." && name.bytes().all(allowed)
 }
 
+impl PodUid {
+    /// True if the API server can have given it. The kubelet gives a static pod another one, a digest without hyphens.
+    #[must_use]
+    pub fn is_of_api(&self) -> bool {
+        is_uuid(self.as_str())
+    }
+}
+
 fn is_uuid(text: &str) -> bool {
     let is_hyphen_where_due = |(at, byte): (usize, u8)| match at {
         8 | 13 | 18 | 23 => byte == b'-',
