@@ -91,8 +91,14 @@ impl Guard {
 
     /// The guards that tell one machine, cluster or store from another. They are no compares of a transaction; they
     /// decide which transactions are made.
-    pub const IDENTITIES: [Self; 5] =
-        [Self::OWNER_MACHINE, Self::OWNER_CLUSTER, Self::SPOOL_MACHINE, Self::MARK_MACHINE, Self::MARK_STORE];
+    pub const IDENTITIES: [Self; 6] = [
+        Self::OWNER_MACHINE,
+        Self::OWNER_CLUSTER,
+        Self::SPOOL_MACHINE,
+        Self::MARK_MACHINE,
+        Self::MARK_STORE,
+        Self::FORMER_NAME,
+    ];
     /// The machine in owner records.
     pub(crate) const OWNER_MACHINE: Self = Self { step: "owner", kind: Kind::Identity, class: "machine" };
     /// The cluster in owners' keys.
@@ -103,6 +109,9 @@ impl Guard {
     pub(crate) const MARK_MACHINE: Self = Self { step: "mark", kind: Kind::Identity, class: "machine" };
     /// The store's id in a node's mark.
     pub(crate) const MARK_STORE: Self = Self { step: "mark", kind: Kind::Identity, class: "store" };
+
+    /// The revision of the own key under a former name.
+    pub(crate) const FORMER_NAME: Self = Self { step: "former", kind: Kind::Identity, class: "name" };
 
     /// An ADD commits under no lease that etcd grants for too long. This guard is no compare either: without it, the
     /// ADD is told of a lease that is short enough.

@@ -34,23 +34,32 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(number: usize, twins: Twins, folder: &Path) -> Self {
-        let machine = format!("m{number}");
-        let folder: PathBuf = folder.join(&machine);
-        let (name, cluster) = match twins {
-            Twins::None => (number, CLUSTER),
-            Twins::OfOneCluster => (number / 2, CLUSTER),
-            Twins::OfTwoClusters => (number / 2, [CLUSTER, "west"][number % 2]),
+        let folder: PathBuf = folder.join(format!("m{number}"));
+        let (machine, name, cluster) = match twins {
+            Twins::None => (number, number, CLUSTER),
+            Twins::OfOneCluster => (number, number / 2, CLUSTER),
+            Twins::OfTwoClusters => (number, number / 2, [CLUSTER, "west"][number % 2]),
+            Twins::OfOneMachine => (number / 2, number, CLUSTER),
         };
+        let machine = format!("m{machine}");
         let identity =
             Identity { node: checked(&format!("n{name}")), cluster: Some(checked(cluster)), machine };
         let boot = Boot {
-            id: format!("{}-b0", identity.machine),
+            id: format!("m{number}-b0"),
             identity,
             confused_with: None,
             since: Duration::ZERO,
             folder,
         };
         Self { boot, number, boots: 0, is_ready: true, lost_until: None, unheard: Vec::new() }
+    }
+
+    /// The files by which its machine knows its names, as they are now.
+    pub(crate) fn image(&self) -> Option<Image> {
+        let of_key = self.mark().read()?.seen.key?;
+        let read = |name: &'static str| Some((name, std::fs::read(self.boot.folder.join(name)).ok()?));
+        let files = ["names", "mark"].into_iter().filter_map(read).collect();
+        Some(Image { of: self.number, key: of_key.name.into_bytes(), revision: of_key.revision, files })
     }
 
     /// The owner that a container's interface is on this node.
@@ -71,6 +80,23 @@ impl Node {
     }
 }
 
+/// The disk of a node, from which another one may be made.
+#[derive(Debug)]
+pub(crate) struct Image {
+    pub(crate) of: usize,
+    /// The own key that the node had left in the store by then, and its revision.
+    pub(crate) key: Vec<u8>,
+    pub(crate) revision: i64,
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Image {
+    pub(crate) fn install(&self, folder: &Path) -> std::io::Result<()> {
+        std::fs::create_dir_all(folder)?;
+        self.files.iter().try_for_each(|(name, content)| std::fs::write(folder.join(name), content))
+    }
+}
+
 /// The nodes of a world. Each has its identity, except for the part that the world's mutant leaves out.
 pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
     let is_left_out = |guard| setup.mutant.is_some_and(|mutant| mutant.0 == guard);
@@ -85,7 +111,7 @@ pub(crate) fn nodes(setup: &Setup<'_>, plan: &Plan) -> Vec<Node> {
             *cluster = Some(checked(CLUSTER));
         }
     }
-    if is_left_out(Guard::SPOOL_MACHINE) && plan.twins != Twins::None {
+    if is_left_out(Guard::SPOOL_MACHINE) && plan.twins.share_a_name() {
         for number in 0..nodes.len() {
             nodes[number].boot.confused_with = Some(nodes[number ^ 1].boot.identity.clone());
         }
@@ -103,6 +129,8 @@ pub(crate) enum Labelling {
     Named,
     /// Not at all: the records are of no pod.
     None,
+    /// As a static pod without a mirror: with a UID of the kubelet's, of which the API knows nothing.
+    Static,
 }
 
 /// The state of a pod in Kubernetes.
@@ -140,7 +168,9 @@ impl PodSlot {
     pub(crate) fn labels(&self) -> record::Pod {
         let (namespace, name) = (NAMESPACE.to_owned(), self.name.clone());
         match self.labelling {
-            Labelling::Whole => record::Pod { namespace, name, uid: Some(checked(&self.uid)) },
+            Labelling::Whole | Labelling::Static => {
+                record::Pod { namespace, name, uid: Some(checked(&self.uid)) }
+            }
             Labelling::Named => record::Pod { namespace, name, uid: None },
             Labelling::None => record::Pod::default(),
         }
@@ -157,7 +187,7 @@ impl PodSlot {
 
     fn phase(&self) -> Option<Phase> {
         match self.life {
-            _ if self.labelling == Labelling::None => None,
+            _ if matches!(self.labelling, Labelling::None | Labelling::Static) => None,
             Life::None => None,
             Life::Active => Some(Phase::Active),
             Life::Finished => Some(Phase::Finished),

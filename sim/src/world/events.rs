@@ -116,8 +116,8 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// A virtual machine is put back to a snapshot of its memory: boot id and clock go back with it, and so does every
-    /// process. Its containers run on.
+    /// A virtual machine is put back to a snapshot of its memory and its disk: boot id and clock go back with it, and so
+    /// do its processes and what they have spooled since. Its containers run on.
     fn turn_clock_back(&mut self) -> Result<(), String> {
         let node = self.chance.index(self.nodes.len());
         let now = self.now();
@@ -128,6 +128,20 @@ impl<'w> World<'w> {
         self.tree.clock_went_back = true;
         self.note(|| format!("the clock of node {node} goes back by {by:?}"));
         self.end_processes(node);
+        let boot = &self.nodes[node].boot;
+        let (spool, clock) = (Spool::new(&boot.folder, &boot.identity), boot.start(&self.shared));
+        let since = spool.some(usize::MAX, 0).into_iter();
+        let since = since.filter(|kept| {
+            let start = &kept.spooled.start;
+            start.boot == clock.boot && start.is_of_another_boot(&clock)
+        });
+        for kept in since.collect::<Vec<_>>() {
+            spool.forget(&kept);
+            for sandbox in self.truth.sandboxes.iter_mut().filter(|s| s.owner == kept.spooled.owner) {
+                sandbox.spooled = 0;
+                sandbox.given_back.clear();
+            }
+        }
         Ok(())
     }
 
@@ -158,6 +172,9 @@ impl<'w> World<'w> {
     /// A machine is made from the disk of its twin.
     fn copy_files(&mut self) -> Result<(), String> {
         self.count("copied files");
+        if self.plan.twins == Twins::OfOneMachine {
+            return self.copy_disk();
+        }
         let (from, to) = self.some_twins();
         self.note(|| format!("node {to} gets what node {from} has spooled"));
         let [source, target] =
@@ -166,6 +183,28 @@ impl<'w> World<'w> {
             target.keep(&kept.spooled).map_err(|e| e.to_string())?;
         }
         Ok(())
+    }
+
+    /// A machine is made from an image of its twin, and gets another name. The twin has run an ADD since the image: one
+    /// that has not is not told from a machine that was renamed.
+    fn copy_disk(&mut self) -> Result<(), String> {
+        let Some(image) = self.image.take() else {
+            let (from, _) = self.some_twins();
+            self.image = self.nodes[from].image();
+            return Ok(());
+        };
+        let lives_on = self.model.entry(&image.key).is_some_and(|entry| entry.mod_revision > image.revision);
+        if !lives_on {
+            self.image = Some(image);
+            return Ok(());
+        }
+        let to = image.of ^ 1;
+        self.note(|| format!("node {to} is made from an image of node {}", image.of));
+        self.boot_anew(to);
+        // As young as the key of the one that lives on: then nothing tells the clone from it.
+        let fresh = if self.is_left_out(Guard::FORMER_NAME) { self.nodes[image.of].image() } else { None };
+        let image = fresh.unwrap_or(image);
+        image.install(&self.nodes[to].boot.folder).map_err(|e| e.to_string())
     }
 
     fn some_twins(&self) -> (usize, usize) {

@@ -142,7 +142,7 @@ impl World<'_> {
         let Some(owned) = self.tree.owners.get(&sandbox.owner) else { return false };
         let lives = |uid: &PodUid| self.pods.iter().any(|pod| pod.life == Life::Active && *uid == *pod.uid);
         sandbox.live.is_none()
-            && (owned.record.labels.pod.uid.as_ref().is_none_or(lives)
+            && (owned.record.labels.pod.uid.as_ref().is_none_or(|uid| lives(uid) || !uid.is_of_api())
                 || self.tree.spoilt_owners.contains(&sandbox.owner))
     }
 

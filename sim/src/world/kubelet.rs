@@ -29,6 +29,16 @@ use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World, checked, pools};
 use crate::mutant::Guard;
 
+/// The UID of a pod, in the form of the API server's; that of a static pod is a digest.
+fn uid(number: u64, labelling: Labelling) -> String {
+    match labelling {
+        Labelling::Static => format!("{number:032x}"),
+        Labelling::Whole | Labelling::Named | Labelling::None => {
+            format!("{number:08x}-0000-4000-8000-{number:012x}")
+        }
+    }
+}
+
 /// Now and then no pod has a name for so many operations.
 const NAME_RESTS: u32 = 8;
 
@@ -161,11 +171,12 @@ impl World<'_> {
             0 => Labelling::Named,
             1 => Labelling::None,
             2..7 if has_twins => Labelling::None,
+            7 => Labelling::Static,
             _ => Labelling::Whole,
         };
         let slot = &mut self.pods[pod];
         slot.generation += 1;
-        slot.uid = format!("u-{}", self.pods_made);
+        slot.uid = uid(self.pods_made, labelling);
         slot.name = format!("p{pod}");
         slot.node = node;
         slot.config = self.chance.index(self.plan.configs.len());

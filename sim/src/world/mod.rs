@@ -50,7 +50,7 @@ use crate::chance::Chance;
 use crate::mutant::{Guard, Mutant};
 use crate::store::Model;
 use batches::Crowd;
-use cluster::{Node, PodSlot};
+use cluster::{Image, Node, PodSlot};
 use deaths::Deaths;
 use ids::ProcessId;
 use plan::Plan;
@@ -155,6 +155,8 @@ struct World<'a> {
     crowd: Crowd,
     deaths: Deaths,
     nodes: Vec<Node>,
+    /// The disk of a node, as it was.
+    image: Option<Image>,
     pods: Vec<PodSlot>,
     pods_made: u64,
     /// The ends of the orders that a person has given to the store.
@@ -229,6 +231,7 @@ impl<'a> World<'a> {
             crowd: Crowd::default(),
             deaths: Deaths::default(),
             nodes,
+            image: None,
             pods,
             pods_made: 0,
             hold_until: None,

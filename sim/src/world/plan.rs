@@ -193,6 +193,15 @@ pub(crate) enum Twins {
     OfOneCluster,
     /// Their clusters share a store.
     OfTwoClusters,
+    /// A disk was copied with its machine id, and the copy got a name of its own.
+    OfOneMachine,
+}
+
+impl Twins {
+    /// True if two nodes have one name.
+    pub(crate) fn share_a_name(self) -> bool {
+        matches!(self, Twins::OfOneCluster | Twins::OfTwoClusters)
+    }
 }
 
 impl Plan {
@@ -326,7 +335,7 @@ impl Plan {
                 self.passes = 30;
             }
             Theme::Twins => {
-                self.twins = *chance.pick(&[Twins::OfOneCluster, Twins::OfTwoClusters]);
+                self.twins = *chance.pick(&[Twins::OfOneCluster, Twins::OfTwoClusters, Twins::OfOneMachine]);
                 self.nodes = *chance.pick(&[2, 4]);
                 self.pods = chance.between(2, 8) as usize;
                 self.faults = Faults { unreachable: *chance.pick(&[0, 600]), ..faults(1, chance) };
