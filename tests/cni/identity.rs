@@ -406,7 +406,7 @@ fn a_clone_frees_nothing_that_its_living_original_holds() {
         original.del(container).config(&range()).run().silent();
     }
     assert!(listed(&original, &[]).is_empty(), "the original frees its own");
-    cluster.assert_clean();
+    cluster.assert_whole();
 }
 
 /// There, revisions may be those of another time.
