@@ -88,8 +88,8 @@ impl HighWater {
     /// The state of a store that an answer shows: its meta, and the node's key `own`, or else the key that the node is
     /// known to have left under a former name. None if it shows no meta.
     ///
-    /// The key under a former name stays as this node has left it: whoever has written it since is another machine, from
-    /// whose disk this one was made.
+    /// The key under a former name stays as this node has left it: whoever has written it since is another machine,
+    /// from whose disk this one was made.
     #[must_use]
     pub fn shown(keys: &Keys, seen: &Snapshot, own: &[u8], known: Option<&Self>) -> Option<Self> {
         let meta: Meta = seen.record(&keys.meta()).ok().flatten()?;

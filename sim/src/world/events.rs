@@ -116,8 +116,8 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    /// A virtual machine is put back to a snapshot of its memory and its disk: boot id and clock go back with it, and so
-    /// do its processes and what they have spooled since. Its containers run on.
+    /// A virtual machine is put back to a snapshot of its memory and its disk: boot id and clock go back with it, and
+    /// so do its processes and what they have spooled since. Its containers run on.
     fn turn_clock_back(&mut self) -> Result<(), String> {
         let node = self.chance.index(self.nodes.len());
         let now = self.now();

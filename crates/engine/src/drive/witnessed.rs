@@ -41,8 +41,8 @@ impl<K: Kv> Driver<'_, K> {
         };
         if seen.mod_revision(own_key) > 0 {
             tracing::warn!(
-                "this node has used this store before, and the folder of its state knows nothing of it: `spool_dir` was \
-                 changed, or the folder was emptied; DELs that were spooled in another folder are not carried out"
+                "this node has used this store before, and the folder of its state knows nothing of it: `spool_dir` \
+                 was changed, or the folder was emptied; DELs that were spooled in another folder are not carried out"
             );
         }
     }
