@@ -244,8 +244,8 @@ impl Store {
 }
 
 fn ask(set: RangeSet) -> Ask {
-    let (machine, store_id) = ("0f".repeat(16), "0f".repeat(16));
-    let stamp = RunStamp { start: start(), machine, store_id, created_at: "2026-01-01T00:00:00Z".to_owned() };
+    let machine = "0f".repeat(16);
+    let stamp = RunStamp { start: start(), machine, created_at: "2026-01-01T00:00:00Z".to_owned() };
     Ask::new(owner(), labels(), Wanted::lowest_of(vec![set]), stamp)
 }
 

@@ -44,6 +44,7 @@ pub(super) fn node_files(data: &[u8]) {
     }
     if let Some(mark) = MarkFile::new(&signed, &identity, &[]).read() {
         let file = MarkFile::new(&written, &identity, &[]);
+        file.make(mark.seen.clone());
         file.raise(mark.seen.clone(), |hints| *hints = mark.hints.clone());
         assert_eq!(file.read(), Some(mark));
     }

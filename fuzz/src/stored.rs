@@ -66,6 +66,7 @@ fn check_key(bytes: &[u8]) {
         Key::Node(node) => keys.node(node),
         Key::GoneMachine(node) => keys.gone_machine(node),
         Key::Forgotten => keys.forgotten(),
+        Key::Stranger(store, machine) => keys.stranger(store, machine),
         Key::Cluster(name) => keys.cluster(name),
         Key::Orphan(owner) => keys.orphan(owner),
         Key::Lacking(cluster, network, address) => keys.lacking(cluster, network, *address),

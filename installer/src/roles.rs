@@ -51,7 +51,7 @@ struct Range {
 
 /// The keys, after `v1/`, that nodes of all clusters share. A node's run writes them for its own commits and for those
 /// of runs that queue behind it.
-const SHARED: [&str; 7] = ["asked/", "fence/", "meta", "moved/", "net/", "tail/", "ticket/"];
+const SHARED: [&str; 8] = ["asked/", "fence/", "meta", "moved/", "net/", "stranger/", "tail/", "ticket/"];
 /// The keys that have the cluster's name after this.
 const OF_CLUSTER: [&str; 6] = ["node/", "orphan/", "owner/", "pod/", "seat/", "tombstone/"];
 

@@ -255,9 +255,7 @@ impl From<Stopped<Together, AssignError>> for AssignError {
             Stopped::Refused(why) => why,
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => AssignError::Store(failure),
             Stopped::OutOfTime => OutOfTime.into(),
-            Stopped::Suspect(_) | Stopped::TooOld(_) | Stopped::OtherUsed(_) => {
-                unreachable!("without a witness nobody doubts the store, and an assignment founds none")
-            }
+            Stopped::Suspect(_) => unreachable!("without a witness nobody doubts the store"),
         }
     }
 }

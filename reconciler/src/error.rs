@@ -6,6 +6,7 @@ use metes_audit::accept::BeginError;
 use metes_core::keys::Keys;
 use metes_core::snapshot::BadRecord;
 use metes_engine::drive::OutOfTime;
+use metes_engine::endpoints::NoStore;
 use metes_engine::kv::Failure;
 use metes_engine::prefix::MetaError;
 use metes_engine::release::FreeError;
@@ -22,6 +23,9 @@ pub enum RunError {
     /// etcd.
     #[error("{}; {}", .0, .0.remedy())]
     Store(#[from] Failure),
+    /// The endpoints are not of one store, or none can be founded.
+    #[error("{}{}", .0, if matches!(.0, NoStore::Differ(_)) { format!("; {}", NoStore::MEMBERS_OF_ONE) } else { String::new() })]
+    NoStore(NoStore),
     /// There was no time left for one owner, or for the meta.
     #[error("{}; {}", .0, OutOfTime::REASONS)]
     OutOfTime(#[from] OutOfTime),
@@ -80,6 +84,17 @@ impl From<FreeError> for RunError {
             FreeError::Store(failure) => RunError::Store(failure),
             FreeError::Bad(bad) => RunError::Bad(bad),
             FreeError::OutOfTime(late) => RunError::OutOfTime(late),
+        }
+    }
+}
+
+impl From<NoStore> for RunError {
+    fn from(e: NoStore) -> Self {
+        match e {
+            NoStore::Failed(failure) => RunError::Store(failure),
+            NoStore::Bad(bad) => RunError::Bad(bad),
+            NoStore::LostMeta(key) => RunError::MetaMissing(key),
+            NoStore::Differ(_) | NoStore::TooOld(_) => RunError::NoStore(e),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The registration of a cluster under its name: two clusters that share a store never share a name.
 
+use metes_core::limits;
 use metes_core::pool::{ClusterId, Record};
 use metes_core::txn::{Compare, Op, Txn};
+use metes_engine::endpoints;
 use metes_engine::kv::Kv;
 
 use crate::api::Api;
@@ -10,8 +12,11 @@ use crate::error::RunError;
 
 impl<K: Kv, A: Api> Context<'_, K, A> {
     /// Makes sure that the API is the one of the cluster that is registered under this cluster's name. If nobody is
-    /// registered under it, this cluster registers, except in a dry run.
+    /// registered under it, this cluster registers, except in a dry run. Before that, it makes sure that the endpoints
+    /// are of one store.
     pub(crate) async fn claim_name(&self) -> Result<(), RunError> {
+        // Whatever is written from here on is written to the store that more than half of the endpoints show.
+        endpoints::ask_all(self.session, limits::ALL_ASKED).await?;
         let found = self.api.cluster_uid().await?;
         let key = self.session.keys.cluster(self.cluster);
         let (mut registered, _) = read::<K, ClusterId>(self.session, &key).await?;

@@ -107,6 +107,7 @@ fn advice(e: &RunError) -> String {
             "; nothing more is freed".to_owned()
         }
         RunError::Bad(_) => "; nothing is freed; run `metes check`".to_owned(),
+        RunError::NoStore(_) => ": nothing is freed".to_owned(),
         RunError::Suspect(_) => ": its records say nothing about what is in use, and nothing is freed; \
             run `metes-reconciler adopt --dry-run`, then `metes-reconciler adopt`"
             .to_owned(),

@@ -78,7 +78,7 @@ impl Sum {
 /// The kind of world that a seed has, unless a kind is given.
 #[must_use]
 pub fn theme_of(seed: u64) -> Theme {
-    match seed % 18 {
+    match seed % 19 {
         1 => Theme::Narrow,
         2 => Theme::Twins,
         3 => Theme::Crowd,
@@ -97,6 +97,7 @@ pub fn theme_of(seed: u64) -> Theme {
         15 => Theme::Restored,
         16 => Theme::Sticky,
         17 => Theme::Dead,
+        18 => Theme::Endpoints,
         _ => Theme::Mixed,
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use metes_core::keys::{Key, Keys};
-use metes_core::pool::OwnerKind;
+use metes_core::pool::{Meta, OwnerKind, Record};
 use metes_core::txn::{Compare, Op, Txn};
 
 use crate::store::with_nested;
@@ -138,9 +138,21 @@ impl Mutant {
             }
         }
         let Self(guard) = self;
+        if *guard == Guard::MARK_STORE && txn.step == "found" {
+            txn.then.iter_mut().for_each(|op| make_equal(op, keys));
+        }
         if txn.step == guard.step {
             guard.leave_out(txn, keys);
         }
+    }
+}
+
+/// Founds every store with the same id.
+fn make_equal(op: &mut Op, keys: &Keys) {
+    if let Op::Put(key, value, _) = op
+        && *key == keys.meta()
+    {
+        *value = Meta::first("one".to_owned()).encode();
     }
 }
 
@@ -197,6 +209,7 @@ fn class(key: &[u8], keys: &Keys) -> &'static str {
         Ok(Key::Node(_)) => "node",
         Ok(Key::GoneMachine(_)) => "gone",
         Ok(Key::Forgotten) => "forgotten",
+        Ok(Key::Stranger(..)) => "stranger",
         Err(_) if key == keys.nets() => "nets",
         Err(_) if key == keys.owners() => "owners",
         Err(_) if key == keys.pods() => "pods",

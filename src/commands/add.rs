@@ -18,7 +18,6 @@ use metes_core::pool::{Clock, Held, Wanted};
 use metes_core::snapshot::Snapshot;
 use metes_engine::drive::Driver;
 use metes_engine::kv::{Failure, Kv};
-use metes_engine::policy::Witness;
 use metes_node::recall::LeftBehind;
 
 /// The addresses that an ADD has reserved.
@@ -34,35 +33,31 @@ pub struct AddDone {
 
 /// Reserves the addresses that `ask` asks for.
 ///
-/// First it carries out the frees that earlier runs of this owner have spooled. It plans on the hints that earlier runs
+/// A node that knows no store yet asks all endpoints which one they are, and founds it where there is none. Then the run
+/// carries out the frees that earlier runs of this owner have spooled. It plans on the hints that earlier runs
 /// of the node have left behind, or on a look, and leaves such hints for the next run. If no address is free, it tries
 /// to make room before it answers that a range or pool is full.
 ///
 /// # Errors
 /// A CNI error. Then the owner holds nothing new, or a spooled DEL will free it.
 pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
-    run.carry_out_spooled_of(&ask.owner).await?;
-    let mut allotment = Allotment::new(ask, run.session.keys).by_clock(Clock::new(run.clock));
-    let left =
-        LeftBehind::read(run.read_mark(), (&run.scope_hints, &run.owner_hints), run.session.keys, &allotment);
-    let mut other_store = None;
-    if left.is_nothing() {
-        if let Some(other) = run.node.other_prefix() {
-            return Err(other.error(Code::StoredState));
-        }
-        run.must_be_one_etcd().await?;
-        other_store = run.node.other_store();
+    let mut mark = run.mark_or_found().await?;
+    if run.carry_out_spooled_of(&ask.owner).await? {
+        // What it has seen of the store is newer.
+        mark = run.read_mark().unwrap_or(mark);
     }
+    let mut allotment = Allotment::new(ask, run.session.keys);
+    let left = LeftBehind::read(mark, (&run.scope_hints, &run.owner_hints), run.session.keys, &allotment);
     if !left.has_own_key(&run.own_key) {
-        run.node.names().keep_present(run.session.keys, run.last_seen(left.known()).as_ref());
+        run.node.names().keep_present(run.session.keys, Some(&left.known()));
     }
     allotment.clear_stray(left.some_stray());
     if let Some(older) = left.older() {
         allotment.expect_older(older);
     }
     allotment.keep_ranges(|key| left.has_kept_ranges(key, &ask.stamp.created_at));
-    let recall = run.recalling(left.known());
-    let witness = Witness { other_store, ..run.witness(&recall, run.own_value(&ask.stamp.created_at)) };
+    let recall = run.recalling(Some(left.known()));
+    let witness = run.witness(&recall, run.own_value(&ask.stamp.created_at));
     let is_wanted = || run.must_go_on().is_ok();
     let fence = run.session.keys.fence(&run.identity.node);
     let policy = left.policy(run.session.keys, &run.start, fence, run.session.until, witness, &is_wanted);

@@ -9,10 +9,12 @@ use metes_config::cni::error::{Code, Error};
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{Key, LeaseId, digest_hex};
 use metes_core::known::HighWater;
+use metes_core::limits;
 use metes_core::plan::free::{Free, FreeGuard, Freed};
 use metes_core::pool::{Caller, Clock, Owner, PodUid, RunStart};
 use metes_core::snapshot::Snapshot;
 use metes_engine::drive::OutOfTime;
+use metes_engine::endpoints::NoStore;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::WitnessRun;
 use metes_engine::release::{self, FreeError, FreeHints, Left, NotFreed};
@@ -34,22 +36,23 @@ pub enum Done {
 /// # Errors
 /// A CNI error if it is neither freed nor spooled.
 pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid>) -> Result<Done, Error> {
-    let mark = run.read_mark();
-    let former = run.former(owner, mark.as_ref());
-    let other_prefix = if mark.is_none() { run.node.other_prefix() } else { None };
-    if let Some(other) = &other_prefix {
+    let known = run.read_mark();
+    let former = run.former(owner, known.as_ref());
+    if known.is_none()
+        && let Some(other) = run.node.other_prefix()
+    {
         if other.may_hold(Interface { owner, pod_uid }) {
             return Err(other.error(Code::TryAgain));
         }
         let Error { msg, details, .. } = other.error(Code::StoredState);
         tracing::warn!(%owner, "{msg}; nothing is known of this container there: {details}");
     }
-    if mark.is_none()
-        && let Err(several) = run.must_be_one_etcd().await
-    {
-        let failure = Failure::Unknown(several.msg);
-        return spool(run, owner, pod_uid, (&failure, failure.remedy()));
-    }
+    let mark = match run.mark_or_ask(limits::ALL_ASKED_DEL).await {
+        Ok(mark) => mark,
+        Err(NoStore::Failed(failure)) if !can_wait(&failure) => return Err(failure.to_cni()),
+        // An etcd that knows nothing of the addresses would answer that there is nothing to free.
+        Err(why) => return spool(run, owner, pod_uid, (&why, NoStore::MEMBERS_OF_ONE)),
+    };
     let unanswered = mark.as_ref().and_then(|mark| mark.hints.unanswered_before(&run.start));
     // One that is repeated asks.
     if unanswered.is_some_and(|other| other.owner.as_ref() != Some(&digest_of(run, owner))) {
@@ -73,9 +76,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
     let hints = hints(run, mark.as_ref(), left.as_ref());
     match release::carry_out(run.session, free, (hints, witness), Some(&mut leases)).await {
         Ok((freed, left)) => {
-            if other_prefix.is_none() {
-                leave_hints(run, &left, &leases);
-            }
+            leave_hints(run, &left, &leases);
             match freed {
                 Freed::Younger => {
                     tracing::info!(container = %owner.container_id, "a younger ADD holds the addresses; they stay");
@@ -106,7 +107,7 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         }
         Err(NotFreed::Failed(FreeError::Store(failure))) if can_wait(&failure) => {
             if let Failure::Unreachable(_) | Failure::Unknown(_) = failure {
-                note_unanswered(run, owner, mark);
+                note_unanswered(run, owner);
             }
             spool(run, owner, pod_uid, (&failure, failure.remedy()))
         }
@@ -177,11 +178,9 @@ fn leave_hints<K: Kv>(run: &Run<'_, K>, left: &Left, leases: &CoolingLeases) {
 }
 
 /// Tells the other DELs of the node that etcd does not answer. A node without a mark has nowhere to.
-fn note_unanswered<K: Kv>(run: &Run<'_, K>, owner: &Owner, mark: Option<Mark>) {
-    if let Some(Mark { seen, .. }) = mark {
-        let unanswered = Unanswered { owner: Some(digest_of(run, owner)), at: (run.clock)() };
-        run.mark.raise(seen, |hints| hints.unanswered = Some(unanswered));
-    }
+fn note_unanswered<K: Kv>(run: &Run<'_, K>, owner: &Owner) {
+    let unanswered = Unanswered { owner: Some(digest_of(run, owner)), at: (run.clock)() };
+    run.mark.leave(|hints| hints.unanswered = Some(unanswered));
 }
 
 fn digest_of<K: Kv>(run: &Run<'_, K>, owner: &Owner) -> String {

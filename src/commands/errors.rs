@@ -15,9 +15,11 @@ use metes_core::pool::{
 };
 use metes_core::snapshot::BadRecord;
 use metes_engine::drive::OutOfTime;
+use metes_engine::endpoints::NoStore;
 use metes_engine::kv::Failure;
+use metes_engine::prefix::Doubt;
 use metes_engine::release::{FreeError, NotFreed};
-use metes_node::errors::suspect;
+use metes_node::errors::{stranger, suspect};
 
 /// The remedy for a state that contradicts itself.
 const LOOK_AT_STORE: &str = "run `metes check` and look at what it reports; nothing was changed";
@@ -60,6 +62,22 @@ impl ToCni for Failure {
     }
 }
 
+impl ToCni for NoStore {
+    fn to_cni(self) -> Error {
+        let text = self.to_string();
+        match self {
+            NoStore::Differ(_) => Error::new(Code::StoredState, text).with_details(NoStore::MEMBERS_OF_ONE),
+            NoStore::Failed(failure) => failure.to_cni(),
+            NoStore::Bad(bad) => bad.to_cni(),
+            NoStore::TooOld(_) => Error::new(Code::Refused, text),
+            NoStore::LostMeta(_) => {
+                let text = format!("stored state contradicts itself: {text}");
+                Error::new(Code::StoredState, text).with_details(LOOK_AT_STORE)
+            }
+        }
+    }
+}
+
 impl ToCni for BadRecord {
     fn to_cni(self) -> Error {
         Error::new(Code::StoredState, format!("stored state cannot be decoded: {self}"))
@@ -77,11 +95,20 @@ impl ToCni for FreeError {
     }
 }
 
+impl ToCni for Doubt {
+    fn to_cni(self) -> Error {
+        match self {
+            Doubt::Suspect(epoch) => suspect(epoch),
+            Doubt::Stranger { known, found } => stranger(&known, found.as_deref()),
+        }
+    }
+}
+
 impl ToCni for NotFreed {
     fn to_cni(self) -> Error {
         match self {
             NotFreed::Failed(failed) => failed.to_cni(),
-            NotFreed::Suspect(epoch) => suspect(epoch),
+            NotFreed::Suspect(doubt) => doubt.to_cni(),
         }
     }
 }
@@ -292,6 +319,10 @@ fn out_of_service(why: OutOfService) -> Error {
         OutOfService::Suspect(epoch) => suspect(epoch),
         OutOfService::Paused(why) => Error::new(Code::TryAgain, format!("new addresses are paused: {why}"))
             .with_details("a migration is under way; ADD works again when it has finished"),
+        OutOfService::NoMeta => {
+            Error::new(Code::TryAgain, "the store has no meta: it was emptied a moment ago")
+                .with_details("run `metes check`; the request may be repeated")
+        }
         OutOfService::Newer(version) => Error::new(
             Code::StoredState,
             format!(

@@ -76,7 +76,8 @@ pub async fn gc<K: Kv>(
 /// while the store is suspect.
 async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error> {
     let key = run.session.keys.meta();
-    let (known, mut snapshot) = (run.known(), Snapshot::default());
+    let mark = run.mark_or_ask(limits::ALL_ASKED).await.or_cni()?;
+    let (known, mut snapshot) = (mark.map(|mark| mark.seen), Snapshot::default());
     run.session.read(&run.judged_by(known.as_ref()), &mut snapshot).await.or_cni()?;
     let meta = snapshot.record::<Meta>(&key).or_cni()?;
     if run.suspicion(known, &mut snapshot).await.is_some() {

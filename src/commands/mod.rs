@@ -7,7 +7,8 @@ pub mod errors;
 pub mod gc;
 pub mod status;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -22,14 +23,15 @@ use metes_core::plan::ask::{Ask, RunStamp};
 use metes_core::plan::free::{Former, Free, FreeGuard, Freed};
 use metes_core::pool::{Caller, Clock, Labels, Meta, NodeRecord, Owner, PodUid, Record, RunStart, Wanted};
 use metes_core::snapshot::Snapshot;
+use metes_engine::endpoints::{self, NoStore};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::{Witness, WitnessRun};
 use metes_engine::prefix;
 use metes_engine::random::{random, random_below, random_id};
 use metes_engine::release::{self, FreeError, FreeHints, NotFreed};
 use metes_engine::session::Session;
-use metes_node::errors::suspect;
-use metes_node::mark::{Mark, MarkFile, NodeLease};
+use metes_node::errors::{other_store_used, suspect};
+use metes_node::mark::{Hints, Mark, MarkFile, NodeLease};
 use metes_node::node::{self, Identity};
 use metes_node::owner_hints::OwnerHintFile;
 use metes_node::remember::Leaving;
@@ -61,6 +63,8 @@ pub struct Run<'a, K> {
     pub scope_hints: ScopeHintFiles,
     /// The owners as their ADDs on this node have left them.
     pub owner_hints: OwnerHintFile,
+    /// The store that all endpoints have shown to this run, if it has asked them.
+    agreed: RefCell<Option<HighWater>>,
 }
 
 impl<'a, K: Kv> Run<'a, K> {
@@ -87,6 +91,7 @@ impl<'a, K: Kv> Run<'a, K> {
             node,
             scope_hints,
             owner_hints,
+            agreed: RefCell::default(),
         }
     }
 
@@ -102,7 +107,7 @@ impl<'a, K: Kv> Run<'a, K> {
     #[must_use]
     pub fn ask(&self, owner: Owner, labels: Labels, wanted: impl Into<Wanted>) -> Ask {
         let (start, machine) = (self.start.clone(), self.identity.machine.clone());
-        let stamp = RunStamp { start, machine, store_id: random_id(), created_at: node::timestamp() };
+        let stamp = RunStamp { start, machine, created_at: node::timestamp() };
         Ask::new(owner, labels, wanted, stamp)
     }
 
@@ -133,7 +138,11 @@ impl<'a, K: Kv> Run<'a, K> {
     /// The node's mark, as a verb begins: from here on its etcd is the one whose answers count.
     fn read_mark(&self) -> Option<Mark> {
         let mark = self.mark.read();
-        self.session.kv.expect(mark.as_ref().map_or(0, |mark| mark.seen.etcd));
+        let mark =
+            mark.or_else(|| Some(Mark { seen: self.agreed.borrow().clone()?, hints: Hints::default() }));
+        if let Some(mark) = &mark {
+            self.session.kv.expect(mark.seen.etcd);
+        }
         mark
     }
 
@@ -153,31 +162,61 @@ impl<'a, K: Kv> Run<'a, K> {
         self.read_mark().map(|mark| mark.seen)
     }
 
+    /// The node's mark. A node without one asks all endpoints which store they are, for `whole` at most, and makes the
+    /// mark; none if they agree that there is no store, or if this machine has used another prefix.
+    ///
+    /// # Errors
+    /// [`NoStore`]; then no answer of this etcd may be relied on.
+    async fn mark_or_ask(&self, whole: Duration) -> Result<Option<Mark>, NoStore> {
+        if let Some(mark) = self.read_mark() {
+            return Ok(Some(mark));
+        }
+        let store = endpoints::ask_all(self.session, whole).await?;
+        // With a mark, a prefix that was changed by mistake would count as one that this machine has used.
+        Ok(store.filter(|_| self.node.other_prefix().is_none()).map(|store| self.make_mark(store)))
+    }
+
+    /// The node's mark, for an ADD. Where the endpoints agree that there is no store, it founds one, unless this machine
+    /// has used another.
+    ///
+    /// # Errors
+    /// A CNI error; then nothing was written but, at most, the meta of a store that has nothing else.
+    async fn mark_or_found(&self) -> Result<Mark, Error> {
+        if let Some(mark) = self.read_mark() {
+            return Ok(mark);
+        }
+        if let Some(other) = self.node.other_prefix() {
+            return Err(other.error(Code::StoredState));
+        }
+        if let Some(mark) = self.mark_or_ask(limits::ALL_ASKED).await.or_cni()? {
+            return Ok(mark);
+        }
+        if let Some(other) = self.node.other_store() {
+            return Err(other_store_used(&other));
+        }
+        let founded = endpoints::found(self.session, &Meta::first(random_id())).await.or_cni()?;
+        Ok(self.make_mark(founded))
+    }
+
+    /// Begins to trust the store that more than half of the endpoints have shown. Should the mark not be written, this
+    /// run knows it all the same.
+    fn make_mark(&self, store: HighWater) -> Mark {
+        // The mark of another cluster is replaced, and with it what it says of the machine's latest name.
+        self.node.names().keep_present(self.session.keys, self.last_seen(None).as_ref());
+        self.mark.make(store.clone());
+        self.agreed.replace(Some(store.clone()));
+        self.read_mark().unwrap_or(Mark { seen: store, hints: Hints::default() })
+    }
+
     /// What this node knows as each request is sent. `known` was just read, for the first of them.
     fn recalling(&self, known: Option<HighWater>) -> impl Fn() -> Option<HighWater> {
         let just_read = Cell::new(Some(known));
         move || just_read.take().unwrap_or_else(|| self.known())
     }
 
-    /// A node that knows no etcd yet asks all endpoints who they are before it writes for the first time. A member that
-    /// was begun anew alone would take its writes, and forget them.
-    ///
-    /// # Errors
-    /// Code 102 if the endpoints are of different etcds.
-    async fn must_be_one_etcd(&self) -> Result<(), Error> {
-        let clusters = self.session.kv.clusters(self.session.until).await;
-        let Some(((one, id), (other, other_id))) = differing(&clusters) else { return Ok(()) };
-        let text =
-            format!("{one} (cluster id {id:x}) and {other} (cluster id {other_id:x}) are of different etcds");
-        Err(Error::new(Code::StoredState, text).with_details(
-            "name the members of one etcd in `etcd.endpoints`; a member that was begun anew by mistake must join the \
-             others: etcdctl member list tells which ones they are",
-        ))
-    }
-
     /// This node as one that holds the store's answers against what it knows. An ADD leaves the node's key behind.
     fn witness<'w>(&self, recall: &'w dyn Fn() -> Option<HighWater>, run: WitnessRun) -> Witness<'w> {
-        Witness { recall, own_key: self.own_key.clone(), run, other_store: None }
+        Witness { recall, own_key: self.own_key.clone(), run }
     }
 
     /// What an ADD of this run leaves under the node's key.
@@ -216,13 +255,11 @@ impl<'a, K: Kv> Run<'a, K> {
         if let Some(known) = &known
             && prefix::contradicts(self.session, known, snapshot).await.unwrap_or(true)
         {
-            return Some(suspect(known.epoch));
+            let is_sound_elsewhere = endpoints::is_sound_elsewhere(self.session, known, &self.own_key).await;
+            return (!is_sound_elsewhere).then(|| suspect(known.epoch));
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();
-        // With a mark, a changed prefix would count as one that is meant.
-        if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref())
-            && (known.is_some() || self.node.other_prefix().is_none())
-        {
+        if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {
             self.mark.raise(HighWater { etcd, ..shown }, |_| {});
         }
         None
@@ -234,15 +271,17 @@ impl<'a, K: Kv> Run<'a, K> {
         Spooled { owner, start, machine, pod_uid: pod_uid.cloned(), unanswered }
     }
 
-    /// Frees all that earlier runs have spooled for the owner of this run.
+    /// Frees all that earlier runs have spooled for the owner of this run. Returns true if there was any.
     ///
     /// # Errors
     /// A CNI error: the store failed, or the run should not go on any more.
-    pub async fn carry_out_spooled_of(&self, owner: &Owner) -> Result<(), Error> {
-        for kept in self.spool.of(owner) {
-            self.carry_out_spooled(&kept, self.session.until).await.or_cni()?;
+    pub async fn carry_out_spooled_of(&self, owner: &Owner) -> Result<bool, Error> {
+        let spooled = self.spool.of(owner);
+        for kept in &spooled {
+            self.carry_out_spooled(kept, self.session.until).await.or_cni()?;
         }
-        self.must_go_on()
+        self.must_go_on()?;
+        Ok(!spooled.is_empty())
     }
 
     /// Frees what was spooled for one owner. It stays in the spool as long as etcd has no space for its tombstone.
@@ -288,9 +327,9 @@ impl<'a, K: Kv> Run<'a, K> {
         let hints = FreeHints { lease: shared.map(|lease| LeaseId(lease.id)), ..FreeHints::default() };
         let (freed, left) =
             release::carry_out(self.session.by(until), free, (hints, witness), leases).await?;
-        if let (Some(mark), Some(LeaseId(id))) = (mark, left.lease) {
+        if let Some(LeaseId(id)) = left.lease {
             let since = self.start.clone();
-            self.mark.raise(mark.seen, |hints| hints.tombstones = Some(NodeLease { id, since }));
+            self.mark.leave(|hints| hints.tombstones = Some(NodeLease { id, since }));
         }
         Ok((freed, left.lacks_tombstone))
     }
@@ -307,9 +346,14 @@ impl<'a, K: Kv> Run<'a, K> {
         if self.was_slow() && random_below(limits::DRAIN_ONE_IN) != 0 {
             return;
         }
+        let spooled = self.spool.some(limits::DRAIN_ENTRIES, random());
+        // Without a mark, this may be an etcd that knows nothing of what is to be freed.
+        if spooled.is_empty() || !matches!(self.mark_or_ask(limits::ALL_ASKED_DEL).await, Ok(Some(_))) {
+            return;
+        }
         let began = Instant::now();
         let mut until = first;
-        for kept in self.spool.some(limits::DRAIN_ENTRIES, random()) {
+        for kept in spooled {
             if Instant::now() >= until {
                 return;
             }
@@ -327,13 +371,4 @@ impl<'a, K: Kv> Run<'a, K> {
             }
         }
     }
-}
-
-/// An endpoint and the id of its etcd.
-type ClusterOf = (String, u64);
-
-/// The first two endpoints that are of different etcds.
-fn differing(clusters: &[ClusterOf]) -> Option<(&ClusterOf, &ClusterOf)> {
-    let first = clusters.first()?;
-    clusters.iter().find(|other| other.1 != first.1).map(|other| (first, other))
 }

@@ -8,10 +8,10 @@
 use super::Run;
 use crate::commands::errors::ToCni;
 use metes_config::cni::error::{Code, Error};
-use metes_core::known::HighWater;
 use metes_core::limits;
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Op, Txn};
+use metes_engine::endpoints::NoStore;
 use metes_engine::kv::{About, Failure, Kv};
 use metes_node::errors::other_store_used;
 
@@ -38,14 +38,11 @@ enum Unserved {
 /// # Errors
 /// Code 50.
 pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<Served, Error> {
-    let known = run.known();
-    if known.is_none()
-        && let Some(other) = run.node.other_prefix()
-    {
+    let knows_store = run.known().is_some();
+    if !knows_store && let Some(other) = run.node.other_prefix() {
         return Err(other.error(Code::NotAvailable));
     }
-    let knows_store = known.is_some();
-    match ask(run, known).await {
+    match ask(run).await {
         Ok(()) => {
             run.node.outage().end();
             Ok(if knows_store { Served::Known } else { Served::Unknown })
@@ -62,7 +59,12 @@ pub async fn status<K: Kv>(run: &Run<'_, K>) -> Result<Served, Error> {
     }
 }
 
-async fn ask<K: Kv>(run: &Run<'_, K>, known: Option<HighWater>) -> Result<(), Unserved> {
+async fn ask<K: Kv>(run: &Run<'_, K>) -> Result<(), Unserved> {
+    let mark = run.mark_or_ask(limits::ALL_ASKED).await.map_err(|why| match why {
+        NoStore::Failed(failure) => no_answer(failure, false),
+        why => Unserved::Verdict(Error { code: Code::NotAvailable, ..why.to_cni() }),
+    })?;
+    let known = mark.map(|mark| mark.seen);
     let txn = Txn::read(run.judged_by(known.as_ref()).into_iter().map(Op::Get).collect());
     // The read is linearizable, so it needs a quorum. A member's status does not.
     let (read, about) = tokio::join!(run.session.txn(&txn), run.session.kv.about(run.session.until));

@@ -136,7 +136,7 @@ const SETTINGS: [(Subject, Setting, usize); 23] = [
 
 /// The steps that must be among the points, or the settings are not what they say.
 const LANDMARKS: [(Subject, Setting, &[&str]); 20] = [
-    (Subject::Add, Setting::Alone, &["about", "grant", "read", "commit", "mark", "print"]),
+    (Subject::Add, Setting::Alone, &["about", "found", "grant", "read", "commit", "mark", "print"]),
     (Subject::Add, Setting::Hinted, &["commit-first", "mark", "print"]),
     (Subject::Add, Setting::Contended, &["grant", "read", "ticket", "watch", "mark", "print"]),
     (Subject::Add, Setting::Unanswered, &["revoke", "settle", "print"]),

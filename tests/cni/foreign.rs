@@ -26,6 +26,7 @@ const SEEN: &str = "v1/seen/test/a";
 const OTHER_NODE: &str = "v1/node/test/other/-";
 const GONE: &str = "v1/gone/test/other/-";
 const FORGOTTEN: &str = "v1/forgotten";
+const STRANGER: &str = "v1/stranger/0f/a1";
 /// Of an address that nobody holds, in a network of its own.
 const LACKING: &str = "v1/lacking/test/other/00000000000000000000ffff0a000009";
 const SCOPE: &str = "default,00000000000000000000ffff0a000000";
@@ -450,6 +451,7 @@ fn notes_that_are_none() {
         (OTHER_NODE, "boot"),
         (GONE, "reason"),
         (FORGOTTEN, "revision"),
+        (STRANGER, "boot"),
         (LACKING, "uid"),
     ];
     report(rows.into_iter().flat_map(|(key, field)| {

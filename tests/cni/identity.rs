@@ -8,12 +8,6 @@ use std::process::Command;
 use serde_json::{Value, json};
 use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, metes, network_as};
 
-/// Runs in a mount namespace of its own, with another machine id.
-const ELSEWHERE: &str = r#"
-    mount --bind "$0" /etc/machine-id
-    [ ! -f /var/lib/dbus/machine-id ] || mount --bind "$0" /var/lib/dbus/machine-id
-    exec "$1""#;
-
 fn range() -> Value {
     network_as("1.1.0", "lan", json!({"range": "10.0.0.0/24"}))
 }
@@ -83,15 +77,7 @@ fn a_cluster_is_not_called_what_stands_for_none() {
 
 /// A run on another machine than this one.
 fn elsewhere(cluster: &Cluster, run: Run) -> Outcome {
-    on_machine(cluster, "0123456789abcdef0123456789abcdef\n", run)
-}
-
-/// A run on a machine whose id is this; it may be empty.
-fn on_machine(cluster: &Cluster, id: &str, run: Run) -> Outcome {
-    let file = cluster.folder().join("machine-id");
-    fs::write(&file, id).expect("written");
-    let (file, program) = (file.display().to_string(), metes().display().to_string());
-    run.program("unshare").arguments(["--mount", "sh", "-e", "-c", ELSEWHERE, &file, &program]).run()
+    run.on_machine(cluster.folder(), "0123456789abcdef0123456789abcdef\n")
 }
 
 /// A node, and another machine to which its host file was copied.
@@ -148,15 +134,15 @@ fn a_container_of_another_machine_under_the_same_names_is_another_one() {
 fn a_machine_without_an_id_makes_one_and_keeps_it() {
     let cluster = Cluster::new();
     let [node, copy] = copied(&cluster);
-    let first = on_machine(&cluster, "", node.add("c").config(&range())).address();
+    let first = node.add("c").config(&range()).on_machine(cluster.folder(), "").address();
     assert!(node.spool().join("machine").is_file());
     assert_eq!(
-        on_machine(&cluster, "", node.add("c").config(&range())).address(),
+        node.add("c").config(&range()).on_machine(cluster.folder(), "").address(),
         first,
         "it knows itself again"
     );
-    on_machine(&cluster, "", copy.add("c").config(&range())).error(7);
-    on_machine(&cluster, "", node.del("c").config(&range())).silent();
+    copy.add("c").config(&range()).on_machine(cluster.folder(), "").error(7);
+    node.del("c").config(&range()).on_machine(cluster.folder(), "").silent();
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }

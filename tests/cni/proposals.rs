@@ -1,7 +1,7 @@
 //! The cost of each verb to etcd's log, by etcd's own count: a proposal is a durable write on every member.
 
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, network};
+use support::{Cluster, Etcd, Node, network};
 
 /// Each verb so often.
 const RUNS: usize = 20;
@@ -13,8 +13,13 @@ fn a_verb_proposes_no_more_than_it_must() {
     let node = cluster.node("n1");
     let config = network(json!({"range": "10.80.0.0/24"}));
     let id = |i: usize| format!("c{i}");
-    // The first ADD of a prefix also makes its meta.
-    node.add("first").config(&config).run().address();
+    let first_of =
+        |node: &Node| Count::since(&etcd, || _ = node.add("first").config(&config).run().address());
+    let (founds, joins) = (first_of(&node), first_of(&cluster.node("n2")));
+    // The first ADD of a prefix makes its meta alone, before it gives an address. A node that joins only reads before.
+    for (cost, most) in [(founds, 2.0), (joins, 1.0)] {
+        assert!(cost.proposals > 0.0 && cost.proposals <= most + cost.leases, "{cost:?}");
+    }
     let begin = Count::of(&etcd);
 
     let mut results = Vec::new();

@@ -2,7 +2,7 @@
 //! begun anew, or a learner.
 
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Learner, Node, Trio, network_as};
+use support::{Cluster, Etcd, Learner, Node, Run, Trio, network_as};
 
 fn config() -> Value {
     network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}))
@@ -97,7 +97,7 @@ fn a_member_that_was_begun_anew_alone_takes_no_del_and_gives_no_address() {
     move_to(&fresh, &endpoints);
     let refused = fresh.add("x").config(&config()).run().error(102);
     let text = refused["msg"].as_str().unwrap_or_default();
-    assert!(text.contains(&lost.endpoint()) && text.contains("different etcds"), "{refused}");
+    assert!(text.contains(&lost.endpoint()) && text.contains("not of one store"), "{refused}");
     cluster.assert_nothing_held();
     cluster.assert_clean();
 }
@@ -108,6 +108,9 @@ fn a_learner_is_passed_by() {
     let cluster = Cluster::on(&etcd);
     let node = cluster.node("n1");
     let learner = Learner::of(&etcd);
+    // A learner says nothing to a node that knows no store yet.
+    add_all(&node, &["first"]);
+    node.del("first").config(&config()).run().silent();
     move_to(&node, &[learner.endpoint(), etcd.endpoint()]);
     for round in 0..8 {
         let container = format!("c{round}");
@@ -239,5 +242,235 @@ fn a_command_that_writes_raises_the_mark_of_its_node() {
         assert!(node.cli(["check", "--accept-store", "--yes"]).succeeded());
         add_all(&node, &["b"]);
     }
+    cluster.assert_clean();
+}
+
+/// A node of the cluster that uses this etcd alone, under the same prefix, and has an address there.
+fn founded_elsewhere(cluster: &Cluster, etcd: &Etcd) -> Node {
+    let node = cluster.node("elsewhere");
+    move_to(&node, &[etcd.endpoint()]);
+    add_all(&node, &["elsewhere"]);
+    node
+}
+
+/// That an error names each of these endpoints.
+fn assert_names(text: &str, endpoints: &[String]) {
+    assert!(endpoints.iter().all(|endpoint| text.contains(endpoint)), "{text}");
+}
+
+/// Two etcds that were begun with etcd's defaults: cluster id and member id follow from name and peer URL.
+fn with_equal_ids() -> (Etcd, Etcd) {
+    let peer = "http://localhost:2380";
+    let args = [format!("--initial-advertise-peer-urls={peer}"), format!("--initial-cluster=test={peer}")];
+    let args = args.each_ref().map(String::as_str);
+    (Etcd::with_args(&args), Etcd::with_args(&args))
+}
+
+#[test]
+fn no_verb_lets_a_node_trust_one_of_two_etcds() {
+    let (etcd, wrong) = (Etcd::start(), Etcd::start());
+    let cluster = Cluster::on(&etcd);
+    let (node, elsewhere) = (cluster.node("n1"), founded_elsewhere(&cluster, &wrong));
+    add_all(&node, &["a"]);
+    let endpoints = [etcd.endpoint(), wrong.endpoint()];
+    for verb in ["STATUS", "CHECK", "GC", "DEL"] {
+        // Which endpoint a run asks first is drawn.
+        for round in 0..4 {
+            let fresh = cluster.node(&format!("{}{round}", verb.to_lowercase()));
+            move_to(&fresh, &endpoints);
+            match verb {
+                "STATUS" => {
+                    let status = fresh.status().config(&config()).run();
+                    assert_eq!(status.error_code(), Some(50), "{status}");
+                    assert_names(&status.to_string(), &endpoints);
+                }
+                "CHECK" => _ = fresh.check("x").config(&config()).run(),
+                "GC" => {
+                    let mut listed = config();
+                    listed["cni.dev/valid-attachments"] = json!([]);
+                    assert_eq!(fresh.gc().config(&listed).run().error_code(), Some(102));
+                }
+                _ => {
+                    fresh.del("x").config(&config()).run().silent();
+                    assert_eq!(fresh.spooled_dels().len(), 1, "it waits until it is known where to free");
+                }
+            }
+            let refused = fresh.add("x").config(&config()).run().error(102);
+            assert_names(refused["msg"].as_str().unwrap_or_default(), &endpoints);
+        }
+    }
+    assert_eq!((node.list().len(), elsewhere.list().len()), (1, 1), "nobody got an address of either store");
+    cluster.assert_clean();
+}
+
+#[test]
+fn no_command_founds_a_store_in_one_of_two_etcds() {
+    let (etcd, wrong) = (Etcd::start(), Etcd::start());
+    let cluster = Cluster::on(&etcd);
+    add_all(&cluster.node("n1"), &["a"]);
+    let endpoints = [etcd.endpoint(), wrong.endpoint()];
+    for round in 0..4 {
+        let admin = cluster.node(&format!("admin{round}"));
+        move_to(&admin, &endpoints);
+        let pool = "pool: p\nnetwork: storage\nranges:\n- range: 10.9.0.0/24\n";
+        for refused in [
+            admin.cli(["hold", "10.0.0.9", "--network", "default", "--note", "x", "--force"]),
+            admin.pool(&["apply", "--yes", "-f", "-"], pool),
+            admin.cli(["check", "--accept-store", "--yes"]),
+        ] {
+            assert!(!refused.succeeded(), "{refused}");
+            assert_names(&refused.stderr, &endpoints);
+        }
+    }
+    let elsewhere = cluster.node("elsewhere");
+    move_to(&elsewhere, &[wrong.endpoint()]);
+    let accepted = elsewhere.cli(["check", "--accept-store", "--yes"]);
+    assert!(accepted.stdout.contains("began a new store"), "nothing was founded there: {accepted}");
+    cluster.assert_clean();
+}
+
+#[test]
+fn while_the_real_members_are_silent_nobody_joins_the_etcd_that_answers() {
+    let (trio, wrong) = (Trio::start(), Etcd::start());
+    let cluster = Cluster::on_trio(&trio);
+    let (node, elsewhere) = (cluster.node("n1"), founded_elsewhere(&cluster, &wrong));
+    add_all(&node, &["a"]);
+    let mut endpoints = trio.endpoints();
+    endpoints[2] = wrong.endpoint();
+    let fresh = cluster.node("fresh");
+    move_to(&fresh, &endpoints);
+    (0..3).for_each(|member| trio.stop(member));
+    let refused = fresh.add("x").config(&config()).run().error(11);
+    assert_names(refused["msg"].as_str().unwrap_or_default(), &endpoints);
+    assert!(refused["details"].as_str().is_some_and(|text| text.contains("more than half")), "{refused}");
+    fresh.del("x").config(&config()).run().silent();
+    assert_eq!(fresh.spooled_dels().len(), 1);
+    (0..3).for_each(|member| trio.resume(member));
+    fresh.add("x").config(&config()).run().error(102);
+    assert_eq!((node.list().len(), elsewhere.list().len()), (1, 1));
+    cluster.assert_clean();
+}
+
+#[test]
+fn a_new_node_needs_more_than_half_of_its_endpoints_and_a_known_one_a_single_one() {
+    let etcd = Etcd::start();
+    let cluster = Cluster::on(&etcd);
+    let (known, fresh) = (cluster.node("known"), cluster.node("fresh"));
+    add_all(&known, &["a"]);
+    let [dead] = support::free_ports();
+    let endpoints = [etcd.endpoint(), format!("http://127.0.0.1:{dead}")];
+    move_to(&known, &endpoints);
+    move_to(&fresh, &endpoints);
+    add_all(&known, &["b"]);
+    let refused = fresh.add("x").config(&config()).run().error(11);
+    assert_names(refused["msg"].as_str().unwrap_or_default(), &endpoints);
+    // One member under two names is one.
+    let twice = [etcd.endpoint(), etcd.endpoint().replace("127.0.0.1", "localhost")];
+    move_to(&fresh, &twice);
+    add_all(&fresh, &["x"]);
+    cluster.assert_clean();
+}
+
+/// Both say that there is nothing, so they agree. What a node founds in one of them shows that they are two.
+#[test]
+fn etcds_with_equal_ids_are_told_apart_by_what_is_founded() {
+    let (etcd, other) = with_equal_ids();
+    let cluster = Cluster::on(&etcd);
+    let endpoints = [etcd.endpoint(), other.endpoint()];
+    for number in 0..6 {
+        let node = cluster.node(&format!("n{number}"));
+        move_to(&node, &endpoints);
+        let refused = node.add("x").config(&config()).run().error(102);
+        assert_names(refused["msg"].as_str().unwrap_or_default(), &endpoints);
+    }
+    for one in [&etcd, &other] {
+        let alone = cluster.node("alone");
+        move_to(&alone, &[one.endpoint()]);
+        assert_eq!(alone.list().len(), 0, "no address was given");
+    }
+    cluster.assert_clean();
+}
+
+/// Its host file named a wrong etcd. Corrected, it must not put the store of all others under suspicion.
+#[test]
+fn a_node_whose_host_file_was_wrong_is_refused_alone_and_a_second_one_accuses() {
+    let (etcd, wrong) = (Etcd::start(), Etcd::start());
+    let cluster = Cluster::on(&etcd);
+    let right = cluster.node("right");
+    add_all(&right, &["a"]);
+    let stranger = cluster.node("stranger");
+    move_to(&stranger, &[wrong.endpoint()]);
+    add_all(&stranger, &["s"]);
+    move_to(&stranger, &[etcd.endpoint()]);
+    stranger.del("s").config(&config()).run().silent();
+    assert_eq!(stranger.spooled_dels().len(), 1, "the store that it knows may hold the address");
+    for _ in 0..2 {
+        let refused = stranger.add("t").config(&config()).run().error(102);
+        assert!(refused["msg"].as_str().is_some_and(|text| text.contains("have changed since")), "{refused}");
+    }
+    assert_eq!(cluster.store().keys("v1/stranger/").len(), 1, "one key, however often it asks");
+    right.status().config(&config()).run().silent();
+    add_all(&right, &["b"]);
+    right.del("b").config(&config()).run().silent();
+    // A second machine that knows the other store: it is the store that has moved.
+    let second = cluster.node("second");
+    let on_second = |run: Run| run.config(&config()).on_machine(cluster.folder(), "0123456789abcdef");
+    move_to(&second, &[wrong.endpoint()]);
+    on_second(second.add("u")).address();
+    move_to(&second, &[etcd.endpoint()]);
+    on_second(second.add("v")).error(102);
+    assert_eq!(right.add("c").config(&config()).run().error_code(), Some(102), "now it is suspect for all");
+    let accepted = right.cli(["check", "--accept-store", "--yes"]);
+    assert!(accepted.stdout.contains("accepted the store"), "{accepted}");
+    add_all(&right, &["w"]);
+    add_all(&stranger, &["w"]);
+    on_second(second.add("w")).address();
+    cluster.assert_clean();
+}
+
+/// A member that was made an etcd of its own keeps the id of the etcd, and has lost what came after.
+#[test]
+fn a_member_that_has_forgotten_is_passed_by_where_the_others_have_not() {
+    let (mut forked, mut sound) = with_equal_ids();
+    let cluster = Cluster::on(&sound);
+    let node = cluster.node("n1");
+    add_all(&node, &["a", "b"]);
+    let before = sound.copy_data();
+    add_all(&node, &["c", "d"]);
+    forked.restore_data(&before);
+    move_to(&node, &[forked.endpoint(), sound.endpoint()]);
+    for round in 0..12 {
+        let container = format!("e{round}");
+        node.add(&container).config(&config()).run().address();
+        node.del(&container).config(&config()).run().silent();
+    }
+    assert_eq!(node.spooled_dels().len(), 0);
+    node.status().config(&config()).run().silent();
+    node.del("c").config(&config()).run().silent();
+    move_to(&node, &[sound.endpoint()]);
+    assert_eq!(node.list().len(), 3, "what was freed is free in the sound one");
+    cluster.assert_clean();
+}
+
+/// Its epoch is later than that of the store which the node knows. But nobody has taken it into service for that one.
+#[test]
+fn a_trial_etcd_that_was_accepted_once_is_not_followed() {
+    let (etcd, mut trial) = (Etcd::start(), Etcd::start());
+    let cluster = Cluster::on(&etcd);
+    let node = cluster.node("n1");
+    add_all(&node, &["a"]);
+    let elsewhere = cluster.node("elsewhere");
+    move_to(&elsewhere, &[trial.endpoint()]);
+    let empty = trial.copy_data();
+    add_all(&elsewhere, &["x"]);
+    trial.restore_data(&empty);
+    elsewhere.add("y").config(&config()).run().error(102);
+    assert!(elsewhere.cli(["check", "--accept-store", "--yes"]).succeeded());
+    add_all(&elsewhere, &["y"]);
+    move_to(&node, &[trial.endpoint()]);
+    node.add("b").config(&config()).run().error(102);
+    assert_eq!(elsewhere.list().len(), 1, "it gives this node nothing");
+    move_to(&node, &[etcd.endpoint()]);
+    add_all(&node, &["b"]);
     cluster.assert_clean();
 }

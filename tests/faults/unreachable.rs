@@ -401,7 +401,11 @@ fn one_wrong_endpoint_of_three_fails_no_run_and_is_in_the_log() {
     let wrong = format!("http://{}", etcd.peer_address());
     let localhost = etcd.endpoint().replace("127.0.0.1", "localhost");
     let endpoints = json!([wrong, etcd.endpoint(), localhost]);
-    let node = cluster.node_with("a", json!({"etcd": {"endpoints": endpoints}, "log_file": log}));
+    let node = cluster.node_with("a", json!({"log_file": log}));
+    // A node that knows no store yet needs more than half of the endpoints.
+    node.add("first").config(&range()).run().ok();
+    node.del("first").config(&range()).run().silent();
+    node.change_host_file(json!({"etcd": {"endpoints": endpoints}}));
     let is_named = || {
         let log = fs::read_to_string(&log).unwrap_or_default();
         log.lines().any(|line| line.contains(&wrong) && line.contains("2379"))

@@ -16,8 +16,21 @@ macro_rules! left_to_etcd {
             self.etcd.has_refused()
         }
 
-        async fn clusters(&self, until: tokio::time::Instant) -> Vec<(String, u64)> {
-            self.etcd.clusters(until).await
+        fn endpoints(&self) -> Vec<String> {
+            self.etcd.endpoints()
+        }
+
+        async fn ask_each(
+            &self,
+            reads: &metes_core::txn::Txn,
+            until: tokio::time::Instant,
+            hear: &mut metes_engine::kv::Hear<'_>,
+        ) {
+            self.etcd.ask_each(reads, until, hear).await;
+        }
+
+        fn leave_out(&self, places: &[usize]) {
+            self.etcd.leave_out(places);
         }
 
         async fn about(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,12 @@ pub struct Run {
     folder: Option<PathBuf>,
 }
 
+/// Runs in a mount namespace of its own, with another machine id.
+const ELSEWHERE: &str = r#"
+    mount --bind "$0" /etc/machine-id
+    [ ! -f /var/lib/dbus/machine-id ] || mount --bind "$0" /var/lib/dbus/machine-id
+    exec "$@""#;
+
 impl Run {
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -53,6 +59,17 @@ impl Run {
     /// Another build of it.
     pub fn program(self, program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), ..self }
+    }
+
+    /// Runs it on a machine whose id is this; it may be empty. A file of the id is left in the folder.
+    pub fn on_machine(self, folder: &Path, id: &str) -> Outcome {
+        let file = folder.join("machine-id");
+        fs::write(&file, id).expect("written");
+        let file = file.display().to_string();
+        let program = self.program.display().to_string();
+        let before = ["--mount", "sh", "-e", "-c", ELSEWHERE, &file, &program].map(str::to_owned);
+        let arguments = before.into_iter().chain(self.arguments.clone()).collect();
+        Self { program: "unshare".into(), arguments, ..self }.run()
     }
 
     pub fn arguments<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {

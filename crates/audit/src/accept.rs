@@ -7,11 +7,12 @@
 use tokio::time::Instant;
 
 use super::{MetaState, Report};
+use metes_core::known::HighWater;
 use metes_core::limits;
-use metes_core::meta;
 use metes_core::pool::Meta;
 use metes_core::txn::Entry;
 use metes_engine::drive::OutOfTime;
+use metes_engine::endpoints::{self, NoStore};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::prefix::{self, MetaError, StoredMeta};
 use metes_engine::random::{random_id, random_pause};
@@ -34,20 +35,35 @@ pub enum Accepted {
     Changed,
 }
 
-/// The meta to write, with the key that it replaces; none if nothing is to be done. An empty store gets its first one.
-fn successor(report: &Report) -> Option<(Meta, Option<&Entry>)> {
+/// The meta to write, with the key that it replaces; none if nothing is to be done.
+fn successor<'r>(report: &'r Report, known: Option<&HighWater>) -> Option<(Meta, Option<&'r Entry>)> {
     let (mut meta, replaces) = match &report.meta {
-        MetaState::Missing if report.is_empty() => return Some((Meta::first(random_id()), None)),
-        MetaState::Missing => (Meta::first(random_id()), None),
+        MetaState::Missing => (Meta::in_place_of_any(random_id()), None),
         MetaState::Known(meta, entry)
-            if meta.suspect.is_some() || report.has(super::Kind::AddressLacking) =>
+            if meta.suspect.is_some()
+                || report.has(super::Kind::AddressLacking)
+                || known.is_some_and(|known| is_other(meta, known)) =>
         {
             (meta.clone(), Some(entry))
         }
         MetaState::Known(..) | MetaState::Unreadable => return None,
     };
     in_service(&mut meta);
+    if let Some(known) = known.filter(|known| is_other(&meta, known)) {
+        in_place_of(&mut meta, known);
+    }
     Some((meta, replaces))
+}
+
+/// True if the node that accepts knows another store, and does not follow this one.
+fn is_other(meta: &Meta, known: &HighWater) -> bool {
+    meta.id != known.store && known.contradicts(Some(meta), i64::MAX)
+}
+
+/// The nodes that know the other store follow this one from now on.
+fn in_place_of(meta: &mut Meta, known: &HighWater) {
+    meta.replace(&known.store);
+    meta.epoch = meta.epoch.max(known.epoch + 1);
 }
 
 fn in_service(meta: &mut Meta) {
@@ -59,8 +75,8 @@ fn in_service(meta: &mut Meta) {
 impl Report {
     /// True if there is something to accept.
     #[must_use]
-    pub fn can_be_accepted(&self) -> bool {
-        successor(self).is_some()
+    pub fn can_be_accepted(&self, known: Option<&HighWater>) -> bool {
+        self.is_empty() || successor(self, known).is_some()
     }
 
     /// True if there are allocations without a meta.
@@ -80,26 +96,32 @@ impl Report {
     }
 }
 
-/// Accepts the store that `report` is of, if it is under suspicion, empty, or lacks addresses that are in use.
+/// Accepts the store that `report` is of, if it is under suspicion, empty, or lacks addresses that are in use, or if
+/// the node that accepts it knows another one: `known`. Nodes that know that one follow from then on.
 ///
 /// # Errors
-/// [`Failure`]; with one that leaves the outcome open, asking again does no harm.
-pub async fn accept<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<Accepted, Failure> {
+/// [`NoStore`]; with a failure that leaves the outcome open, asking again does no harm.
+pub async fn accept<K: Kv>(
+    session: Session<'_, K>,
+    report: &Report,
+    known: Option<&HighWater>,
+) -> Result<Accepted, NoStore> {
     if report.meta == MetaState::Unreadable {
         return Ok(Accepted::Unreadable);
     }
-    let Some((meta, replaces)) = successor(report) else { return Ok(Accepted::NotNeeded) };
-    let keys = session.keys;
-    let is_empty = report.is_empty();
-    let txn = match is_empty {
-        true => meta::founding(keys, "found", &meta),
-        false => meta::replacement(keys, "meta", replaces, &meta),
-    };
-    if !session.txn(&txn).await?.succeeded {
+    if report.is_empty() {
+        let mut first = Meta::first(random_id());
+        if let Some(known) = known {
+            in_place_of(&mut first, known);
+        }
+        endpoints::found(session, &first).await?;
+        return Ok(Accepted::Founded);
+    }
+    let Some((meta, replaces)) = successor(report, known) else { return Ok(Accepted::NotNeeded) };
+    if !prefix::replace(session, "meta", replaces, &meta).await? {
         return Ok(Accepted::Changed);
     }
     Ok(match replaces {
-        _ if is_empty => Accepted::Founded,
         None => Accepted::Made(meta.epoch),
         Some(_) => Accepted::Epoch(meta.epoch),
     })
@@ -126,7 +148,8 @@ pub async fn begin<K: Kv>(session: Session<'_, K>) -> Result<(Meta, Entry), Begi
         let StoredMeta { meta, entry } = prefix::read(session).await?;
         let mut meta = match (meta, &entry) {
             (Some(meta), Some(entry)) if meta.suspect.is_some() => return Ok((meta, entry.clone())),
-            (meta, _) => meta.unwrap_or_else(|| Meta::first(random_id())),
+            // Somebody who has looked at every pod takes it into service in place of whatever was lost.
+            (meta, _) => meta.unwrap_or_else(|| Meta::in_place_of_any(random_id())),
         };
         meta.suspect = Some(meta.epoch);
         match prefix::replace(session, "meta", entry.as_ref(), &meta).await {

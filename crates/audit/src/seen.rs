@@ -161,6 +161,7 @@ impl Audit {
             Ok(Key::Tail(_) | Key::Moved(_) | Key::Fence(_)) => self.goes_with_lease(entry),
             Ok(Key::Node(_)) => self.see_lasting_note::<NodeRecord>(entry),
             Ok(Key::Forgotten) => self.see_lasting_note::<Forgotten>(entry),
+            Ok(Key::Stranger(..)) => self.see_note::<NodeRecord>(entry),
             Ok(Key::Cluster(_)) => self.see_cluster(entry),
             Ok(Key::Orphan(_) | Key::GoneMachine(_)) => self.see_note::<Sighting>(entry),
             Ok(Key::Seen(..)) => self.see_lasting_note::<SeenNode>(entry),

@@ -442,8 +442,8 @@ impl Kv for Model {
         false
     }
 
-    async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
-        Vec::new()
+    fn endpoints(&self) -> Vec<String> {
+        vec!["model".to_owned()]
     }
 
     async fn about(&self, _: Instant) -> Result<About, Failure> {
@@ -606,7 +606,7 @@ fn a_store_is_accepted_once_and_only_if_suspect() {
             let mut outcomes = Vec::new();
             for _ in 0..2 {
                 let report = audit(on(&model)).await.expect("reads");
-                outcomes.push(accept(on(&model), &report).await.expect("answers"));
+                outcomes.push(accept(on(&model), &report, None).await.expect("answers"));
             }
             outcomes
         })

@@ -77,11 +77,6 @@ impl<'a> Builder<'a> {
         self.compare(Compare::Create(key.clone(), 0), key);
     }
 
-    /// Compares that no key begins with `prefix`.
-    pub(crate) fn empty(&mut self, prefix: Bytes) {
-        self.txn.compares.push(Compare::Empty(prefix));
-    }
-
     pub(crate) fn compares(&self) -> usize {
         self.txn.compares.len()
     }

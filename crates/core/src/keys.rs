@@ -198,6 +198,8 @@ pub enum Key {
     GoneMachine(NodeKey),
     /// `v1/forgotten`
     Forgotten,
+    /// `v1/stranger/<store>/<machine>`
+    Stranger(String, String),
     /// `v1/cluster/<cluster>`
     Cluster(ClusterName),
     /// `v1/orphan/<cluster>/<node>/<container>/<ifname>`
@@ -441,6 +443,20 @@ impl Keys {
         self.join("forgotten")
     }
 
+    /// The key that says that this machine knows another store, and has come to this one with a host file that names
+    /// other endpoints than before.
+    #[must_use]
+    pub fn stranger(&self, store: &str, machine: &str) -> Bytes {
+        let machine = if machine.is_empty() { NO_MACHINE } else { machine };
+        self.join(&format!("stranger/{store}/{machine}"))
+    }
+
+    /// The prefix of the machines that know this other store.
+    #[must_use]
+    pub fn strangers_from(&self, store: &str) -> Bytes {
+        self.join(&format!("stranger/{store}/"))
+    }
+
     /// The key of a cluster's identity, so that no two clusters use one name.
     #[must_use]
     pub fn cluster(&self, cluster: &ClusterName) -> Bytes {
@@ -677,6 +693,9 @@ fn parse_path(path: &str) -> Option<Key> {
         ["node", cluster, node, machine] => parse_node(cluster, node, machine).map(Key::Node),
         ["gone", cluster, node, machine] => parse_node(cluster, node, machine).map(Key::GoneMachine),
         ["forgotten"] => Some(Key::Forgotten),
+        ["stranger", store, machine] if is_machine(store) => {
+            Some(Key::Stranger(store.to_owned(), parse_machine(machine)?))
+        }
         ["cluster", name] => name.parse().ok().map(Key::Cluster),
         ["lead", name] => name.parse().ok().map(Key::Lead),
         ["pass", name] => name.parse().ok().map(Key::Pass),
@@ -703,11 +722,15 @@ fn machine_path(NodeKey { cluster, node, machine }: &NodeKey) -> String {
 }
 
 fn parse_node(cluster: &str, node: &str, machine: &str) -> Option<NodeKey> {
-    let machine = match machine {
-        NO_MACHINE => String::new(),
-        machine => is_machine(machine).then(|| machine.to_owned())?,
-    };
+    let machine = parse_machine(machine)?;
     Some(NodeKey { cluster: ClusterName::or_none(cluster).ok()?, node: node.parse().ok()?, machine })
+}
+
+fn parse_machine(machine: &str) -> Option<String> {
+    match machine {
+        NO_MACHINE => Some(String::new()),
+        machine => is_machine(machine).then(|| machine.to_owned()),
+    }
 }
 
 /// True if it may tell a machine from others; what metes makes are 32 hex digits.
@@ -889,6 +912,12 @@ mod tests {
             (keys().node(&bare), "/metes/v1/node/-/n-1.example/-", Key::Node(bare.clone())),
             (keys().gone_machine(&bare), "/metes/v1/gone/-/n-1.example/-", Key::GoneMachine(bare.clone())),
             (keys().forgotten(), "/metes/v1/forgotten", Key::Forgotten),
+            (
+                keys().stranger("0f", "a1"),
+                "/metes/v1/stranger/0f/a1",
+                Key::Stranger("0f".into(), "a1".into()),
+            ),
+            (keys().stranger("0f", ""), "/metes/v1/stranger/0f/-", Key::Stranger("0f".into(), String::new())),
             (keys().cluster(&east), "/metes/v1/cluster/east", Key::Cluster(east.clone())),
             (keys().lead(&east), "/metes/v1/lead/east", Key::Lead(east.clone())),
             (keys().pass(&east), "/metes/v1/pass/east", Key::Pass(east.clone())),

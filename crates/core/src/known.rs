@@ -26,6 +26,9 @@ pub struct HighWater {
     /// The id of the etcd that answered last; 0 if it is not known.
     #[serde(default)]
     pub etcd: u64,
+    /// True if that was seen at other endpoints than those in use now. The mark keeps the endpoints.
+    #[serde(skip)]
+    pub elsewhere: bool,
 }
 
 /// A key that a node has left in the store. It is named, because the node may have another name since.
@@ -98,7 +101,7 @@ impl HighWater {
             revision => Some(OwnKey::new(own, revision)),
         };
         let Meta { id: store, epoch, .. } = meta;
-        Some(Self { store, epoch, revision: seen.revision, key, etcd: 0 })
+        Some(Self { store, epoch, revision: seen.revision, key, etcd: 0, elsewhere: false })
     }
 
     /// True if this is the meta of the store that was seen, in the epoch that was seen.
@@ -108,14 +111,26 @@ impl HighWater {
     }
 
     /// True if a store with this meta at this revision has lost something that this node has seen: it is another store,
-    /// has lost its meta, or has gone back. An epoch only grows, and a new one settles what was before.
+    /// has lost its meta, or has gone back. An epoch only grows, and a new one settles what was before. Another store
+    /// counts only if a person has taken it into service in place of this one: any etcd may have a later epoch.
     #[must_use]
     pub fn contradicts(&self, meta: Option<&Meta>, revision: i64) -> bool {
         match meta {
             None => true,
+            Some(meta) if meta.id != self.store => {
+                meta.epoch <= self.epoch || !meta.has_replaced(&self.store)
+            }
             Some(meta) if meta.epoch != self.epoch => meta.epoch < self.epoch,
-            Some(meta) => meta.id != self.store || revision < self.revision,
+            Some(_) => revision < self.revision,
         }
+    }
+
+    /// True if the node seems to have come from elsewhere: endpoints, etcd and store are all others than those that it
+    /// knows. Then its host file may have named a wrong etcd before, or names one now.
+    #[must_use]
+    pub fn is_strange_to(&self, meta: Option<&Meta>, etcd: Option<u64>) -> bool {
+        let is_other_etcd = self.etcd != 0 && etcd.is_some_and(|etcd| etcd != self.etcd);
+        self.elsewhere && is_other_etcd && meta.is_none_or(|meta| meta.id != self.store)
     }
 
     /// Judges a store by the keys that were read: meta, and the node's key if that was read. `revision` is the store's
@@ -184,13 +199,34 @@ mod tests {
 
     fn known() -> HighWater {
         let key = Some(OwnKey { name: "/m/v1/node/east/n/-".to_owned(), revision: 90 });
-        HighWater { store: "s".to_owned(), epoch: 2, revision: 100, key, etcd: 7 }
+        HighWater { store: "s".to_owned(), epoch: 2, revision: 100, key, etcd: 7, elsewhere: false }
     }
 
     fn meta(id: &str, epoch: u64) -> Meta {
         let mut meta = Meta::first(id.to_owned());
         meta.epoch = epoch;
         meta
+    }
+
+    fn in_place_of(store: &str, mut meta: Meta) -> Meta {
+        meta.replace(store);
+        meta
+    }
+
+    #[test]
+    fn a_node_is_strange_only_where_endpoints_etcd_and_store_are_all_others() {
+        let (there, other) = (meta("s", 2), meta("other", 1));
+        for (elsewhere, etcd, found, expected) in [
+            (true, Some(8), Some(&other), true),
+            (true, Some(8), None, true),
+            (false, Some(8), Some(&other), false),
+            (true, Some(7), Some(&other), false),
+            (true, None, Some(&other), false),
+            (true, Some(8), Some(&there), false),
+        ] {
+            let known = HighWater { elsewhere, ..known() };
+            assert_eq!(known.is_strange_to(found, etcd), expected, "{elsewhere} {etcd:?} {found:?}");
+        }
     }
 
     #[test]
@@ -202,7 +238,12 @@ mod tests {
             (Some(meta("s", 2)), 99, true),
             (Some(meta("other", 2)), 1000, true),
             (Some(meta("s", 1)), 1000, true),
-            (Some(meta("other", 3)), 1, false),
+            (Some(meta("other", 3)), 1, true),
+            (Some(in_place_of("s", meta("other", 3))), 1, false),
+            (Some(in_place_of("s", meta("other", 2))), 1000, true),
+            (Some(in_place_of("t", meta("other", 3))), 1, true),
+            (Some(in_place_of("*", meta("other", 3))), 1, false),
+            (Some(meta("s", 3)), 1, false),
         ] {
             assert_eq!(known().contradicts(found.as_ref(), revision), expected, "{found:?} {revision}");
         }

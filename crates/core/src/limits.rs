@@ -123,8 +123,20 @@ pub const CONNECT_ATTEMPT_ALONE: Duration = Duration::from_millis(1500);
 /// The time that an endpoint which has accepted a connection has for the handshake. Half of an ADD: its host may have
 /// died meanwhile.
 pub const HANDSHAKE_ATTEMPT: Duration = Duration::from_secs(10);
-/// The longest that a node's very first run waits for all endpoints to name their etcd.
-pub const WHO_THEY_ARE: Duration = Duration::from_millis(600);
+/// The longest that a run which knows no store asks all endpoints which store they are: a member that is slow has most
+/// of an ADD, and what is left of that is enough for the ADD itself.
+pub const ALL_ASKED: Duration = Duration::from_secs(8);
+/// The same for DEL, which has a spool to fall back on.
+pub const ALL_ASKED_DEL: Duration = Duration::from_secs(1);
+/// The most tries of a run to found a store, of which each but the last has got no answer.
+pub const FOUND_TRIES: u32 = 3;
+/// The stores whose place one store may be in: each was lost, and this one taken into service for it.
+pub const STORES_REPLACED: usize = 8;
+/// The time for which a machine that knows another store is remembered. Within it, a second one must come for the store
+/// to be suspect.
+pub const STRANGER: Duration = Duration::from_secs(24 * 3600);
+/// The longest that the others have to object once more than half agree; never more than half of the time that is left.
+pub const OTHERS_OBJECT: Duration = Duration::from_secs(2);
 /// One attempt of a request.
 pub const REQUEST_ATTEMPT: Duration = Duration::from_millis(1500);
 /// The same for a listing of a walk: etcd counts all keys up to its end, a million in 0.4 s where it has nothing else

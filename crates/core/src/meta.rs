@@ -2,12 +2,11 @@
 //! that out.
 //!
 //! A prefix without a meta is new, or has lost it. So the transaction that writes the first meta compares that there
-//! are no allocations.
+//! are no allocations. It writes nothing else (see `metes_engine::endpoints`), and no other transaction that gives
+//! addresses writes a first meta.
 
-use super::builder::Builder;
 use super::keys::Keys;
-use super::snapshot::Snapshot;
-use super::txn::{Compare, Entry, List, Op, Txn};
+use super::txn::{Compare, Entry, Op, Txn};
 use crate::pool::{Meta, Record, VERSION};
 
 /// Why a store hands out no addresses.
@@ -19,6 +18,8 @@ pub enum OutOfService {
     Suspect(u64),
     /// A migration is under way; why.
     Paused(String),
+    /// It has no meta: nothing was stored here, or the meta is lost.
+    NoMeta,
 }
 
 impl OutOfService {
@@ -33,6 +34,7 @@ impl OutOfService {
                 format!("it is under suspicion since epoch {epoch}; `metes check` says what to do")
             }
             OutOfService::Paused(why) => format!("a migration is under way: {why}"),
+            OutOfService::NoMeta => "it has no meta; `metes check` says what to do".to_owned(),
         }
     }
 }
@@ -41,7 +43,8 @@ impl OutOfService {
 ///
 /// # Errors
 /// [`OutOfService`]
-pub fn judge(meta: &Meta) -> Result<(), OutOfService> {
+pub fn judge(meta: Option<&Meta>) -> Result<(), OutOfService> {
+    let meta = meta.ok_or(OutOfService::NoMeta)?;
     writable(meta).map_err(OutOfService::Newer)?;
     match (meta.suspect, &meta.paused) {
         (Some(epoch), _) => Err(OutOfService::Suspect(epoch)),
@@ -85,44 +88,4 @@ pub fn founding(keys: &Keys, step: &'static str, meta: &Meta) -> Txn {
     let mut txn = replacement(keys, step, None, meta);
     txn.compares.extend(keys.allocations().into_iter().map(Compare::Empty));
     txn
-}
-
-/// Makes a commit rely on the meta as it was read, or write `first` into a prefix without allocations.
-pub(crate) fn rely_on(keys: &Keys, seen: &Snapshot, first: &Meta, builder: &mut Builder<'_>) {
-    let key = keys.meta();
-    builder.same_value(key.clone());
-    if seen.knows(&key) && seen.entry(&key).is_none() {
-        keys.allocations().into_iter().for_each(|prefix| builder.empty(prefix));
-        builder.put(key, first.encode());
-        builder.effects.founds = true;
-    }
-}
-
-/// The judgement of a prefix. One that has allocations and no meta has lost its meta.
-pub(crate) enum Emptiness {
-    /// It has a meta, or no allocations.
-    Sound,
-    /// It has allocations and no meta.
-    Lost,
-    /// Only these reads will tell.
-    Unknown(Vec<Op>),
-}
-
-/// Judges a prefix whose meta was read.
-pub(crate) fn emptiness(keys: &Keys, seen: &Snapshot) -> Emptiness {
-    let meta = keys.meta();
-    if seen.entry(&meta).is_some() {
-        return Emptiness::Sound;
-    }
-    let prefixes = keys.allocations();
-    // Another run may have been the first since it was counted.
-    let counts = prefixes.iter().map(|prefix| seen.count(prefix, &meta)).collect::<Option<Vec<i64>>>();
-    match counts {
-        Some(counts) if counts.iter().all(|count| *count == 0) => Emptiness::Sound,
-        Some(_) => Emptiness::Lost,
-        None => {
-            let count = |prefix: &Vec<u8>| Op::List(List { keys_only: true, ..List::prefix(prefix, 1) });
-            Emptiness::Unknown(std::iter::once(Op::Get(meta)).chain(prefixes.iter().map(count)).collect())
-        }
-    }
 }

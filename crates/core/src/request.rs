@@ -229,9 +229,7 @@ impl TicketRecord {
                 Wanted::Ranges(RangesWanted { sets, requests, statics, order, cooldown })
             }
         };
-        // Only a commit that makes the first meta of a store writes this id, and no such commit serves others.
-        let store_id = String::new();
-        let stamp = RunStamp { start, machine, store_id, created_at: at };
+        let stamp = RunStamp { start, machine, created_at: at };
         let ask = Ask::new(self.owner, labels, wanted, stamp).sticky(sticky);
         Some(Asked::Add(Box::new(ask), epoch))
     }
@@ -252,7 +250,6 @@ mod tests {
         let stamp = RunStamp {
             start: RunStart { boot: "b".into(), ns: 5 },
             machine: "m".into(),
-            store_id: "s".into(),
             created_at: "2026-01-01T00:00:00Z".into(),
         };
         Ask::new(owner, Labels::default(), wanted, stamp)

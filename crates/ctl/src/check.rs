@@ -13,7 +13,7 @@ use super::output::Output;
 use super::repair::{read, repair_until_clean, repaired_words};
 use super::restore::restore_all;
 use super::table::{Screen, many, printable};
-use super::{CliError, Context, Terminal};
+use super::{CliError, Context, Terminal, no_store};
 use metes_audit::accept::{Accepted, accept};
 use metes_audit::pause::{self, Ended};
 use metes_audit::{Counts, Explanation, Finding, Kind, MetaState, Report};
@@ -84,8 +84,10 @@ pub(super) async fn check<K: Kv>(
         report = read(context).await?;
     }
     if args.accept_store {
-        confirm_acceptance(&report, args.yes, terminal)?;
-        notes.push(accept_store(context.renewed().session, &report).await?);
+        // Before anybody is asked: it is this store that is meant, and no other one of the list.
+        _ = context.must_agree("the store was not accepted").await?;
+        confirm_acceptance(context, &report, args.yes, terminal)?;
+        notes.push(accept_store(&context.renewed(), &report).await?);
         report = read(context).await?;
     }
     if args.repair {
@@ -136,9 +138,10 @@ async fn etcd_too_old<K: Kv>(session: Session<'_, K>, notes: &mut Vec<String>) -
     }
 }
 
-async fn accept_store<K: Kv>(session: Session<'_, K>, report: &Report) -> Result<String, CliError> {
-    let doing = CliError::store("accept the store");
-    match accept(session, report).await.map_err(doing)? {
+async fn accept_store<K: Kv>(context: &Context<'_, K>, report: &Report) -> Result<String, CliError> {
+    let (session, known) = (context.session, context.known());
+    let accepted = accept(session, report, known.as_ref()).await;
+    match accepted.map_err(|why| no_store(why, "the store may not be accepted"))? {
         Accepted::NotNeeded => Ok("the store is not suspect: there is nothing to accept".to_owned()),
         Accepted::Epoch(epoch) => Ok(format!("accepted the store: epoch {epoch} begins")),
         Accepted::Made(epoch) => {
@@ -218,8 +221,14 @@ fn age(since: &str, now: SystemTime) -> Option<String> {
 }
 
 /// Asks whether the store, if it is under suspicion or empty, is to be taken into service.
-fn confirm_acceptance(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -> Result<(), CliError> {
-    if !report.can_be_accepted() {
+fn confirm_acceptance<K: Kv>(
+    context: &Context<'_, K>,
+    report: &Report,
+    yes: bool,
+    terminal: &mut Terminal<'_>,
+) -> Result<(), CliError> {
+    let known = context.known();
+    if !report.can_be_accepted(known.as_ref()) {
         return Ok(());
     }
     if report.is_empty() {
@@ -230,6 +239,9 @@ fn confirm_acceptance(report: &Report, yes: bool, terminal: &mut Terminal<'_>) -
     }
     let Counts { networks, reservations, .. } = report.counts;
     let why = match &report.meta {
+        MetaState::Known(meta, _) if known.is_some_and(|known| known.store != meta.id) => {
+            "is not the one that this node knows"
+        }
         MetaState::Known(meta, _) if meta.suspect.is_none() => "lacks addresses that pods report",
         _ => "is suspect",
     };

@@ -24,15 +24,13 @@ use metes_core::keys::{Key, LeaseId, NetworkAddress};
 use metes_core::plan::free::Freed;
 use metes_core::plan::hold::{HoldMade, HoldRefused, HoldRequest, Holding};
 use metes_core::pool::{
-    Addr, ClusterName, HoldNote, InterfaceName, Keep, Meta, NetworkName, Owner, OwnerKind, OwnerRecord,
-    Reservation,
+    Addr, ClusterName, HoldNote, InterfaceName, Keep, NetworkName, Owner, OwnerKind, OwnerRecord, Reservation,
 };
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::Entry;
 use metes_engine::drive::{Driver, OutOfTime, Stopped};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::Policy;
-use metes_engine::random::random_id;
 use metes_engine::release::{self, FreeError};
 use metes_engine::walk::walk;
 use metes_node::node;
@@ -177,8 +175,12 @@ pub(super) async fn hold<K: Kv>(
     args: &HoldArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    context.must_know_store("no address was set aside, and no hold was ended").await?;
+    let undone = "no address was set aside, and no hold was ended";
     let of_pods = pod::asked(args)?;
+    match args.note.is_some() || !of_pods.is_empty() {
+        true => context.must_have_store(undone).await?,
+        false => _ = context.must_know_store(undone).await?,
+    }
     let done = match &args.note {
         _ if !of_pods.is_empty() => pod::hold_all(context, args, of_pods, terminal).await?,
         Some(note) => hold_all(context, args, note, terminal).await?,
@@ -227,7 +229,6 @@ async fn hold_all<K: Kv>(
             address: Addr::from(address),
             hold: HoldNote { note: note.to_owned(), seconds },
             created_at: node::timestamp(),
-            first_meta: Meta::first(random_id()),
         };
         let made = driver.run(&mut Holding::new(&request, session.keys)).await;
         let ended = match made.map_err(HoldError::from) {
@@ -242,7 +243,6 @@ async fn hold_all<K: Kv>(
                 continue;
             }
             Err(HoldError::Store(failure)) => CliError::store(doing)(failure),
-            Err(HoldError::TooOld(why)) => CliError::Refused(format!("cannot {doing}: {why}")),
             Err(HoldError::OutOfTime(_)) => CliError::OutOfTime(doing),
         };
         stopped = Some(ended);
@@ -448,9 +448,6 @@ enum HoldError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] Failure),
-    /// It would be the first write into the prefix, and this etcd is too old.
-    #[error("{0}")]
-    TooOld(String),
     /// There was no time left.
     #[error(transparent)]
     OutOfTime(#[from] OutOfTime),
@@ -461,11 +458,8 @@ impl From<Stopped<HoldMade, HoldRefused>> for HoldError {
         match stopped {
             Stopped::Refused(why) => why.into(),
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => failure.into(),
-            Stopped::TooOld(why) => Self::TooOld(why),
             Stopped::OutOfTime => OutOfTime.into(),
-            Stopped::Suspect(_) | Stopped::OtherUsed(_) => {
-                unreachable!("without a witness nobody doubts the store")
-            }
+            Stopped::Suspect(_) => unreachable!("without a witness nobody doubts the store"),
         }
     }
 }

@@ -61,11 +61,14 @@ use metes_config::cni::{Code, Error};
 use metes_core::keys::Keys;
 use metes_core::known::{HighWater, judged_by};
 use metes_core::limits;
+use metes_core::pool::Meta;
 use metes_core::snapshot::Snapshot;
 use metes_engine::drive::OutOfTime;
+use metes_engine::endpoints::{self, NoStore};
 use metes_engine::follow::Follow;
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::prefix;
+use metes_engine::random::random_id;
 use metes_engine::session::Session;
 use metes_node::errors;
 use metes_node::setup::HOST_FILE;
@@ -230,29 +233,43 @@ impl<K: Kv> Context<'_, K> {
         compared.await.map_err(CliError::store("compare the store with what this node knows"))
     }
 
-    /// Refuses to write to a store that is not the one which this node knows, and to found one beside another;
-    /// `undone` says what was not done.
-    async fn must_know_store(&self, undone: &str) -> Result<(), CliError> {
-        let known = self.known();
-        let (is_another, shown) = self.compared(known.as_ref()).await?;
-        if is_another {
+    /// Refuses to write to a store that is not the one which this node knows; `undone` says what was not done. Where
+    /// no store is known, more than half of the endpoints must agree on one. Returns whether there is a store.
+    async fn must_know_store(&self, undone: &str) -> Result<bool, CliError> {
+        let Some(known) = self.known() else {
+            if let Some(other) = self.node.and_then(NodeState::other_prefix) {
+                let Error { msg, details, .. } = other.error(Code::StoredState);
+                return Err(CliError::Refused(format!("{msg}: {undone}; {details}")));
+            }
+            return self.must_agree(undone).await;
+        };
+        if self.compared(Some(&known)).await?.0 {
             return Err(CliError::Refused(format!(
                 "this node knows a store that had more in it than this one has: {undone}; metes check says more"
             )));
         }
-        let other_prefix = self.node.filter(|_| known.is_none()).and_then(NodeState::other_prefix);
-        if let Some(other) = other_prefix {
-            let Error { msg, details, .. } = other.error(Code::StoredState);
+        Ok(true)
+    }
+
+    /// Refuses to write where more than half of the endpoints do not agree on one store, or on none. Returns whether
+    /// there is one.
+    async fn must_agree(&self, undone: &str) -> Result<bool, CliError> {
+        let agreed = endpoints::ask_all(self.renewed().session, limits::ALL_ASKED).await;
+        Ok(agreed.map_err(|why| no_store(why, undone))?.is_some())
+    }
+
+    /// The same before a command that may be the first to write: it founds the store where there is none, unless this
+    /// machine has used another.
+    async fn must_have_store(&self, undone: &str) -> Result<(), CliError> {
+        if self.must_know_store(undone).await? {
+            return Ok(());
+        }
+        if let Some(other) = self.node.and_then(NodeState::other_store) {
+            let Error { msg, details, .. } = errors::other_store_used(&other);
             return Err(CliError::Refused(format!("{msg}: {undone}; {details}")));
         }
-        let is_first = known.is_none() && shown.is_none();
-        match self.node.filter(|_| is_first).and_then(NodeState::other_store) {
-            None => Ok(()),
-            Some(other) => {
-                let Error { msg, details, .. } = errors::other_store_used(&other);
-                Err(CliError::Refused(format!("{msg}: {undone}; {details}")))
-            }
-        }
+        let founded = endpoints::found(self.renewed().session, &Meta::first(random_id())).await;
+        founded.map(|_| ()).map_err(|why| no_store(why, undone))
     }
 
     /// Raises the mark of a node on which the plugin runs, to the store as it is after a command has written. If the
@@ -269,6 +286,18 @@ impl<K: Kv> Context<'_, K> {
     /// Reads all that is held, at one moment.
     async fn inventory(&self, doing: &str) -> Result<Inventory, CliError> {
         self.everything().await.map_err(CliError::store(doing))
+    }
+}
+
+/// Why nothing was written: `undone` says what.
+fn no_store(why: NoStore, undone: &str) -> CliError {
+    match why {
+        NoStore::Failed(failure) => CliError::store("ask all endpoints which store they are")(failure),
+        NoStore::Differ(_) => CliError::Refused(format!("{why}: {undone}; {}", NoStore::MEMBERS_OF_ONE)),
+        NoStore::Bad(_) | NoStore::LostMeta(_) => {
+            CliError::Refused(format!("{why}: {undone}; metes check says more"))
+        }
+        NoStore::TooOld(_) => CliError::Refused(format!("{why}: {undone}")),
     }
 }
 

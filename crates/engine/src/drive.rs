@@ -26,7 +26,7 @@ use self::applied::Applied;
 use self::queued::{Head, send};
 use super::kv::{Failure, Kv};
 use super::policy::{FencePolicy, LeaseUse, Policy, TicketLease};
-use super::prefix;
+use super::prefix::Doubt;
 use super::queue::Queue;
 use super::session::Session;
 use super::settle::settle;
@@ -68,12 +68,8 @@ pub enum Stopped<D, R> {
     Failed(Failure),
     /// It is not known whether a commit was applied. It may still be applied, and then has this result.
     Unsettled(Option<D>, Failure),
-    /// The store has gone back, was emptied or is another one, since this epoch. It is now marked as suspect.
-    Suspect(u64),
-    /// No store is founded here: this etcd is too old.
-    TooOld(String),
-    /// No store is founded here: this machine has used another store, which the text names.
-    OtherUsed(String),
+    /// The store has gone back, was emptied or is another one.
+    Suspect(Doubt),
     /// There is no time left, or the change is not wanted any more.
     OutOfTime,
 }
@@ -81,15 +77,6 @@ pub enum Stopped<D, R> {
 impl<D, R> From<Failure> for Stopped<D, R> {
     fn from(failure: Failure) -> Self {
         Stopped::Failed(failure)
-    }
-}
-
-impl<D, R> From<prefix::FoundingError> for Stopped<D, R> {
-    fn from(e: prefix::FoundingError) -> Self {
-        match e {
-            prefix::FoundingError::Failed(failure) => Stopped::Failed(failure),
-            prefix::FoundingError::TooOld(text) => Stopped::TooOld(text),
-        }
     }
 }
 
@@ -479,22 +466,10 @@ impl<'a, K: Kv> Driver<'a, K> {
                 Step::Done(done) => return Ok(Attempt::Done(done)),
                 Step::Commit(commit) => commit,
             };
-            let founds = commit.effects.founds;
-            if founds {
-                let witness = self.policy.witness.as_ref();
-                if let Some(other) = witness.and_then(|witness| witness.other_store.clone()) {
-                    return Err(Stopped::OtherUsed(other));
-                }
-                prefix::may_found(self.session).await?;
-            }
             if !(self.policy.is_wanted)() {
                 return Err(Stopped::OutOfTime);
             }
             self.recall();
-            if founds && self.known.is_some() {
-                // Another run of the node has seen a store since. A look shows what has become of that store.
-                return Ok(Attempt::Again);
-            }
             self.add_own_key(&mut commit, fence, seen);
             // Where a crowd was met, more runs have come since the queue was read. So it is listed again beside the
             // commit.

@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 use tokio::time::Instant;
 
 use super::follow::Follow;
-use super::kv::{About, Failure, Kv, LeaseAge};
+use super::kv::{About, Failure, Hear, Kv, LeaseAge};
 use crate::failpoints::{Boundary, Injected, Visit, lease, visit};
 use metes_core::keys::{Bytes, LeaseId};
 use metes_core::txn::{Reply, Txn};
@@ -136,8 +136,16 @@ impl<K: Kv> Kv for Failing<K> {
         self.0.has_refused()
     }
 
-    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
-        self.0.clusters(until).await
+    fn endpoints(&self) -> Vec<String> {
+        self.0.endpoints()
+    }
+
+    async fn ask_each(&self, reads: &Txn, until: Instant, hear: &mut Hear<'_>) {
+        self.0.ask_each(reads, until, hear).await;
+    }
+
+    fn leave_out(&self, places: &[usize]) {
+        self.0.leave_out(places);
     }
 }
 

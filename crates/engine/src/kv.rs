@@ -69,9 +69,38 @@ pub trait Kv {
     /// without an answer shows nothing but that no member has answered in time.
     fn has_refused(&self) -> bool;
 
-    /// Each endpoint that answers, with the id of its etcd.
-    fn clusters(&self, until: Instant) -> impl Future<Output = Vec<(String, u64)>>;
+    /// The endpoints of the store, as people name them.
+    fn endpoints(&self) -> Vec<String>;
+
+    /// Lets each endpoint by itself carry out these reads, which its etcd's quorum must confirm. `hear` gets the place of
+    /// an endpoint and its answer, and says until when to wait for the others; none if that is enough.
+    ///
+    /// A store with one endpoint answers like to any read.
+    fn ask_each(&self, reads: &Txn, until: Instant, hear: &mut Hear<'_>) -> impl Future<Output = ()> {
+        async move {
+            let answer = self.txn(reads, until).await;
+            let cluster = self.cluster().unwrap_or_default();
+            hear(0, answer.map(|reply| Voice { cluster, member: 0, reply }));
+        }
+    }
+
+    /// Sends nothing more to the endpoints at these places. A store with one endpoint has no other.
+    fn leave_out(&self, _places: &[usize]) {}
 }
+
+/// The answer of one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Voice {
+    /// The id of its etcd.
+    pub cluster: u64,
+    /// The id of its member.
+    pub member: u64,
+    /// What it has read.
+    pub reply: Reply,
+}
+
+/// Hears what the endpoint at a place answers, and says until when the others are waited for.
+pub type Hear<'h> = dyn FnMut(usize, Result<Voice, Failure>) -> Option<Instant> + 'h;
 
 /// Open watches on some keys.
 pub trait Watch {

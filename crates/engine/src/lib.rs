@@ -4,11 +4,12 @@
 //!   keys and a deadline.
 //! - [`drive`]: the one driver that carries out a change, by a [`policy`]; [`queue`], [`settle`]: its parts;
 //!   [`release`]: frees.
-//! - [`prefix`]: the one writer of a store's meta. [`repair`]: clears stray bits for an ADD that finds its range full.
+//! - [`endpoints`]: asks all of them which store they are, and founds one. [`prefix`]: replaces its meta. [`repair`]: clears stray bits for an ADD that finds its range full.
 //! - [`walk`]: reads all keys at one revision. [`follow`]: all changes of a prefix.
 //! - [`random`], [`tried`]: random numbers, and the time spent on attempts.
 
 pub mod drive;
+pub mod endpoints;
 #[cfg(feature = "failpoints")]
 pub mod failing;
 #[cfg(feature = "failpoints")]

@@ -80,8 +80,6 @@ pub struct Witness<'a> {
     pub own_key: Bytes,
     /// What this run may do in a store that contradicts its node.
     pub run: WitnessRun,
-    /// Another store that this machine has used, in words. A machine that has used one founds no store.
-    pub other_store: Option<String>,
 }
 
 /// The behaviour of a run in a store that contradicts its node.

@@ -1,14 +1,16 @@
-//! The prefix of a store: reads its meta, replaces it, founds it, and puts it under suspicion.
+//! The prefix of a store: reads its meta, replaces it, and puts it under suspicion.
 
 use super::kv::{Failure, Kv};
-use super::session::Session;
+use super::session::{Session, new_lease};
 use crate::random::random_id;
 use metes_core::builder::Builder;
+use metes_core::keys::{Bytes, Key};
 use metes_core::known::{HighWater, SeenAs};
+use metes_core::limits;
 use metes_core::meta::{replacement, writable};
-use metes_core::pool::{Meta, Record, VERSION};
+use metes_core::pool::{Meta, NodeRecord, Record, VERSION};
 use metes_core::snapshot::{BadRecord, Snapshot};
-use metes_core::txn::Entry;
+use metes_core::txn::{Entry, List, Op, Txn};
 
 /// Why a meta was not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,56 +61,105 @@ pub async fn replace<K: Kv>(
     Ok(session.txn(&replacement(session.keys, step, stored, meta)).await?.succeeded)
 }
 
-/// Why no first meta is written into a prefix.
+/// Why a node gives no address in a store that contradicts its knowledge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FoundingError {
-    /// The store failed.
-    Failed(Failure),
-    /// This etcd is too old.
-    TooOld(String),
+pub enum Doubt {
+    /// The store is suspect since this epoch, for everybody.
+    Suspect(u64),
+    /// This node alone doubts it. Endpoints, etcd and store are all others than those that the node knows, so the fault
+    /// may be in its host file.
+    Stranger {
+        /// The id of the store that the node knows.
+        known: String,
+        /// The id of the store that was found; none if there is no meta.
+        found: Option<String>,
+    },
 }
 
-/// Asks by etcd's version whether a store may be founded here: before the first write into a prefix, not in each run.
+/// Marks the store that was read as suspect, because it contradicts what a node knows of it; `own_key` is the node's.
+/// None if only newer programs may write to it.
 ///
-/// # Errors
-/// [`FoundingError`]
-pub async fn may_found<K: Kv>(session: Session<'_, K>) -> Result<(), FoundingError> {
-    let about = session.kv.about(session.until).await.map_err(FoundingError::Failed)?;
-    about.too_old().map_or(Ok(()), |text| Err(FoundingError::TooOld(text)))
-}
-
-/// Marks the store that was read as suspect, because it contradicts what a node knows of it, and returns the epoch
-/// since when it is. None if only newer programs may write to it.
-///
-/// It compares meta by its value: two copies of a store have the same revisions. Where the node's key is the evidence,
-/// it also compares that the key is older, so that it marks no copy in which the key is not.
+/// A node that may have come here by a wrong host file says so first, and a second machine that knows the same other
+/// store marks it: wrong host files come one at a time, and a store that was rebuilt elsewhere concerns many.
 pub(crate) async fn accuse<K: Kv>(
     session: Session<'_, K>,
     seen: &Snapshot,
     known: &HighWater,
-) -> Result<Option<u64>, Failure> {
-    let key = session.keys.meta();
-    let Ok(meta) = seen.record::<Meta>(&key) else { return Ok(None) };
+    own_key: &[u8],
+) -> Result<Option<Doubt>, Failure> {
+    let Ok(meta) = seen.record::<Meta>(&session.keys.meta()) else { return Ok(None) };
     if meta.as_ref().is_some_and(|meta| writable(meta).is_err()) {
         return Ok(None);
     }
-    if meta.as_ref().is_none_or(|meta| meta.suspect.is_none()) {
-        let evidence = meta.as_ref().and_then(|meta| known.key_in(meta));
-        let evidence = evidence.filter(|own| seen.mod_revision(own.name.as_bytes()) < own.revision);
-        let mut builder = Builder::new("suspect", seen);
-        builder.same_value(key.clone());
-        if let Some(own) = evidence.filter(|own| seen.knows(own.name.as_bytes())) {
-            builder.older(own.name.clone().into_bytes(), own.revision);
-        }
-        let mut suspect = meta.unwrap_or_else(|| Meta::first(random_id()));
-        suspect.epoch = known.epoch;
-        suspect.suspect = Some(known.epoch);
-        builder.put(key, suspect.encode());
-        if let Ok(txn) = builder.finish() {
-            session.txn(&txn).await?;
-        }
+    let is_marked = meta.as_ref().is_some_and(|meta| meta.suspect.is_some());
+    if !is_marked
+        && known.is_strange_to(meta.as_ref(), session.kv.cluster())
+        && is_first_stranger(session, known, own_key).await?
+    {
+        let found = meta.map(|meta| meta.id);
+        return Ok(Some(Doubt::Stranger { known: known.store.clone(), found }));
     }
-    Ok(Some(known.epoch))
+    if !is_marked {
+        mark_suspect(session, seen, known, meta).await?;
+    }
+    Ok(Some(Doubt::Suspect(known.epoch)))
+}
+
+/// True if no other machine has come here that knows the same other store. Then this one is remembered for
+/// [`limits::STRANGER`].
+async fn is_first_stranger<K: Kv>(
+    session: Session<'_, K>,
+    known: &HighWater,
+    own_key: &[u8],
+) -> Result<bool, Failure> {
+    let Ok(Key::Node(node)) = session.keys.parse(own_key) else { return Ok(false) };
+    let own = session.keys.stranger(&known.store, &node.machine);
+    // What is no store's id was not drawn by a program of metes.
+    if session.keys.parse(&own).is_err() {
+        return Ok(false);
+    }
+    let list = List { keys_only: true, ..List::prefix(&session.keys.strangers_from(&known.store), 2) };
+    let reply = session.txn(&Txn::read(vec![Op::List(list)])).await?;
+    let strangers: Vec<Bytes> =
+        reply.found.into_iter().flat_map(|found| found.entries).map(|entry| entry.key).collect();
+    if strangers.iter().any(|stranger| *stranger != own) {
+        return Ok(false);
+    }
+    if strangers.is_empty() {
+        let (lease, value) = (new_lease(), NodeRecord::new(String::new(), String::new()).encode());
+        session.kv.grant(lease, limits::STRANGER, session.until).await?;
+        let then = vec![Op::Put(own, value, Some(lease))];
+        session.txn(&Txn { step: "stranger", then, ..Txn::default() }).await?;
+    }
+    Ok(true)
+}
+
+/// It compares meta by its value: two copies of a store have the same revisions. Where the node's key is the evidence,
+/// it also compares that the key is older, so that it marks no copy in which the key is not.
+async fn mark_suspect<K: Kv>(
+    session: Session<'_, K>,
+    seen: &Snapshot,
+    known: &HighWater,
+    meta: Option<Meta>,
+) -> Result<(), Failure> {
+    let key = session.keys.meta();
+    let evidence = meta.as_ref().and_then(|meta| known.key_in(meta));
+    let evidence = evidence.filter(|own| seen.mod_revision(own.name.as_bytes()) < own.revision);
+    let mut builder = Builder::new("suspect", seen);
+    builder.same_value(key.clone());
+    if let Some(own) = evidence.filter(|own| seen.knows(own.name.as_bytes())) {
+        builder.older(own.name.clone().into_bytes(), own.revision);
+    }
+    let mut suspect = meta.unwrap_or_else(|| Meta::first(random_id()));
+    suspect.epoch = suspect.epoch.max(known.epoch);
+    suspect.suspect = Some(suspect.epoch);
+    // Once it is taken into service, the nodes that know the other store follow.
+    suspect.replace(&known.store);
+    builder.put(key, suspect.encode());
+    if let Ok(txn) = builder.finish() {
+        session.txn(&txn).await?;
+    }
+    Ok(())
 }
 
 /// True if the store that was read contradicts a node's knowledge of it. If the node's key is gone, it first reads

@@ -387,8 +387,8 @@ mod tests {
             false
         }
 
-        async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
-            Vec::new()
+        fn endpoints(&self) -> Vec<String> {
+            vec!["model".to_owned()]
         }
     }
 

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 use super::drive::{Acknowledged, Driver, OutOfTime, Stopped};
 use super::kv::{Failure, Kv};
 use super::policy::{Policy, SharedLease, TicketLease, Witness};
+use super::prefix::Doubt;
 use super::session::Session;
 use metes_core::cooling::CoolingLeases;
 use metes_core::keys::{LeaseId, NetworkAddress, Scope};
@@ -36,11 +37,9 @@ pub enum NotFreed {
     /// As for everybody.
     #[error(transparent)]
     Failed(#[from] FreeError),
-    /// The store is not the one that the node knows, or has gone back since this epoch.
-    #[error(
-        "the store is not as this node knows it: it has gone back, was emptied or is another one (epoch {0})"
-    )]
-    Suspect(u64),
+    /// The store is not the one that the node knows, or has gone back.
+    #[error("the store is not as this node knows it: it has gone back, was emptied or is another one")]
+    Suspect(Doubt),
 }
 
 /// A hint that may save a run a request. It is never trusted.
@@ -273,8 +272,7 @@ impl From<Stopped<Freed, BadRecord>> for NotFreed {
             Stopped::Refused(bad) => FreeError::Bad(bad).into(),
             Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => FreeError::Store(failure).into(),
             Stopped::OutOfTime => FreeError::from(OutOfTime).into(),
-            Stopped::Suspect(epoch) => NotFreed::Suspect(epoch),
-            Stopped::TooOld(_) | Stopped::OtherUsed(_) => unreachable!("a free founds no store"),
+            Stopped::Suspect(doubt) => NotFreed::Suspect(doubt),
         }
     }
 }

@@ -8,7 +8,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client as ec;
@@ -26,7 +25,7 @@ use metes_core::keys::{Bytes, LeaseId};
 use metes_core::limits::{self, Patience};
 use metes_core::txn::{Compare, Entry, Found, List, NestedReply, Op, Reply, Txn};
 use metes_engine::follow::{Changes, Follow, FollowEnd, KeyChange};
-use metes_engine::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
+use metes_engine::kv::{About, Event, Failure, Hear, Kv, LeaseAge, Voice, Watch};
 use metes_engine::obstacle::{NOT_RESOLVED, Obstacle};
 use metes_engine::random::{random_below, random_pause};
 use metes_engine::tried::Tried;
@@ -79,6 +78,8 @@ struct EndpointState {
     has_answered: bool,
     /// The id of its etcd, as it said last.
     cluster: Option<u64>,
+    /// True if nothing more is sent to it.
+    is_left_out: bool,
     /// True if its connection was kept after a request without an answer. A second one is a sign that it is dead.
     is_kept: bool,
     /// Why it does not let this client in: the cause of much that follows, and often said only once.
@@ -188,7 +189,8 @@ impl Etcd {
         once: impl AsyncFn(&[bool], &mut [bool]) -> Result<T, (usize, NoAnswer)>,
     ) -> Result<T, Failure> {
         let (mut tried, mut was_busy) = (Tried::new(), false);
-        let [mut asked, mut connected] = [(); 2].map(|()| vec![false; self.access.endpoints.len()]);
+        let mut asked: Vec<bool> = self.known.borrow().iter().map(|known| known.is_left_out).collect();
+        let mut connected = vec![false; asked.len()];
         let (mut tries, mut last) = (0, String::new());
         loop {
             // Boxed: otherwise the futures around it nest too deeply for the compiler.
@@ -450,8 +452,16 @@ impl Etcd {
     async fn client(&self, until: Instant) -> Result<(ec::Client, usize), (usize, Unanswered)> {
         let mut connection = self.connection.lock().await;
         let Connection { open, left, attempts } = &mut *connection;
-        let turn = self.turns.get();
         let count = self.access.endpoints.len();
+        for _ in 0..count {
+            let index = self.index(self.turns.get());
+            if !self.known.borrow()[index].is_left_out {
+                break;
+            }
+            (*open, *attempts) = (None, Attempts::none(count));
+            self.turns.set(self.turns.get().wrapping_add(1));
+        }
+        let turn = self.turns.get();
         let index = self.index(turn);
         *open = open.take().or_else(|| left[index].take());
         if let Some(client) = open {
@@ -629,11 +639,15 @@ impl Etcd {
         (NoAnswer::Final(failure), Reading::Passing)
     }
 
-    /// The id of the etcd at the endpoint of this index, on a connection of its own.
-    async fn cluster_of(&self, index: usize) -> Option<u64> {
-        let client = self.opening(index).ok()?.open(Arc::default()).await.ok()?;
-        let status = client.maintenance_client().status().await.ok()?;
-        status.cluster()
+    /// What the endpoint answers to these reads. They are linearizable: a member without a quorum does not answer, nor
+    /// does a learner.
+    async fn voice(&self, reads: &Txn, until: Instant) -> Result<Voice, Failure> {
+        let answer = self
+            .attempt(until, true, |client| async move { client.kv_client().txn(to_etcd(reads)).await })
+            .await?;
+        let ids = answer.header().map(|header| (header.cluster_id(), header.member_id()));
+        let (cluster, member) = ids.unwrap_or_default();
+        Ok(Voice { cluster, member, reply: from_etcd(answer) })
     }
 
     /// An error does not say of which etcd it is. So an endpoint that knows no lease is asked for its cluster, because
@@ -794,23 +808,45 @@ impl Kv for Etcd {
         self.known.borrow().iter().any(|known| known.shut.is_some() || known.cluster.is_some_and(is_other))
     }
 
-    async fn clusters(&self, until: Instant) -> Vec<(String, u64)> {
-        if self.access.endpoints.len() < 2 {
-            return Vec::new();
+    fn endpoints(&self) -> Vec<String> {
+        self.access.endpoints.clone()
+    }
+
+    fn leave_out(&self, places: &[usize]) {
+        let mut known = self.known.borrow_mut();
+        for place in places {
+            tracing::warn!(
+                "an endpoint is left out: {} has forgotten what this node has seen, and another one has not",
+                self.access.endpoints[*place]
+            );
+            known[*place].is_left_out = true;
         }
-        let until = until.min(Instant::now() + limits::WHO_THEY_ARE);
-        let mut found = Vec::new();
-        let asked = (0..self.access.endpoints.len()).map(|index| Box::pin(self.cluster_of(index)));
-        let mut asked: Vec<_> = asked.map(Some).collect();
-        let all = async {
-            for _ in &self.access.endpoints {
-                let (index, cluster) = next_of(&mut asked).await;
-                found.extend(cluster.map(|id| (self.access.endpoints[index].clone(), id)));
-            }
+        // Its etcd may have been the one in use.
+        self.home.set(None);
+    }
+
+    async fn ask_each(&self, reads: &Txn, until: Instant, hear: &mut Hear<'_>) {
+        if self.access.endpoints.len() == 1 {
+            hear(0, self.voice(reads, until).await);
+            return;
+        }
+        // Each by a client of its own: it waits, tries again and names causes as for any request.
+        let alone = |endpoint: &String| {
+            Etcd::new(Access { endpoints: vec![endpoint.clone()], ..self.access.clone() })
         };
-        // An endpoint that does not answer in time says nothing.
-        let _ = timeout_at(until, all).await;
-        found
+        let clients: Vec<Etcd> = self.access.endpoints.iter().map(alone).collect();
+        let mut asked: Vec<_> =
+            clients.iter().map(|client| Some(Box::pin(client.voice(reads, until)))).collect();
+        // A client that gives up at its deadline still says why.
+        let mut wait_until = until + limits::CONNECT_ATTEMPT;
+        for _ in &clients {
+            let Ok((place, voice)) = timeout_at(wait_until, next_of(&mut asked)).await else { return };
+            match hear(place, voice) {
+                None => return,
+                Some(sooner) if sooner < until => wait_until = sooner,
+                Some(_) => {}
+            }
+        }
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

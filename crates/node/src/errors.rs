@@ -19,6 +19,21 @@ pub fn suspect(epoch: u64) -> Error {
     .with_details(ADOPT)
 }
 
+/// Endpoints, etcd and store are all others than those that this node knows.
+#[must_use]
+pub fn stranger(known: &str, found: Option<&str>) -> Error {
+    let found = found.map_or_else(|| "no store".to_owned(), |id| format!("store {id}"));
+    Error::new(
+        Code::StoredState,
+        format!("this node knows store {known}, and `etcd.endpoints`, which have changed since, show {found}"),
+    )
+    .with_details(
+        "correct `etcd.endpoints`; if they named a wrong etcd before, drain the node and remove its `mark` below \
+         `spool_dir`; if the store was rebuilt here, run `metes check --accept-store` on this node when no running \
+         container holds an address that `metes list` does not show",
+    )
+}
+
 /// True if an error says that the store is suspect.
 pub(crate) fn is_suspect(error: &Error) -> bool {
     error.details.starts_with(ADOPT)

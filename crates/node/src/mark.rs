@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub struct Mark {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct KeptMark {
     seen: HighWater,
+    /// Where that was seen; sorted.
+    seen_at: Vec<String>,
     /// Of the etcd to which the hints belong; sorted.
     endpoints: Vec<String>,
     hints: Hints,
@@ -257,30 +260,72 @@ impl MarkFile {
         }
     }
 
+    /// Makes the mark of a node that has none which it can use. Only whoever has asked all endpoints which store they are
+    /// may do so (`metes_engine::endpoints`): the store of the first mark is the one that this node trusts.
+    pub fn make(&self, seen: HighWater) {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        if !folder.exists()
+            && let Err(e) = files::make_folder(folder)
+        {
+            return self.not_kept(&e);
+        }
+        self.change(|mark| match mark {
+            Some(Mark { seen: before, hints }) => Some(Mark { seen: before.merged(seen), hints }),
+            None => Some(Mark { seen, hints: Hints::default() }),
+        });
+    }
+
     /// Raises the mark to what was seen, and changes the hints as they are then. It is merged with what other runs have
-    /// written meanwhile. A mark that cannot be written is no reason to fail.
+    /// written meanwhile. Without a mark nothing is written: an answer of whatever store makes none.
     pub fn raise(&self, seen: HighWater, leave: impl FnOnce(&mut Hints)) {
+        self.change_existing(|mark| {
+            let Mark { seen: before, mut hints } = mark;
+            leave(&mut hints);
+            Mark { seen: before.merged(seen), hints }
+        });
+    }
+
+    /// Changes the hints alone: no answer has shown anything of the store.
+    pub fn leave(&self, leave: impl FnOnce(&mut Hints)) {
+        self.change_existing(|Mark { seen, mut hints }| {
+            leave(&mut hints);
+            Mark { seen, hints }
+        });
+    }
+
+    fn change_existing(&self, to: impl FnOnce(Mark) -> Mark) {
+        if self.path.exists() {
+            self.change(|mark| mark.map(to));
+        }
+    }
+
+    /// Replaces the mark, if `to` has something to write. A mark that cannot be written is no reason to fail.
+    fn change(&self, to: impl FnOnce(Option<Mark>) -> Option<Mark>) {
         #[cfg(feature = "failpoints")]
         metes_engine::failpoints::pass("mark.before");
         let change = |before: &[u8]| {
-            let mark = match before {
-                [] => None,
-                before => self.mark(self.reader.decode(before)),
+            let before = match before {
+                [] => OwnFile::Nothing,
+                before => self.reader.decode(before),
             };
-            let Mark { seen, mut hints } = match mark {
-                Some(mark) => Mark { seen: mark.seen.merged(seen), hints: mark.hints },
-                None => Mark { seen, hints: Hints::default() },
+            let seen_before_at = match &before {
+                OwnFile::Own(KeptMark { seen_at, .. }) => seen_at.clone(),
+                _ => Vec::new(),
             };
-            leave(&mut hints);
-            let kept = KeptMark { seen, endpoints: self.endpoints.clone(), hints };
+            let Some(Mark { seen, hints }) = to(self.mark(before)) else { return Ok(None) };
+            let endpoints = self.endpoints.clone();
+            let seen_at = if seen.elsewhere { seen_before_at } else { endpoints.clone() };
+            let kept = KeptMark { seen, seen_at, endpoints, hints };
             own_file::encode(&self.reader.whose, kept).map(Some)
         };
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let made = if folder.exists() { Ok(()) } else { files::make_folder(folder) };
         let limits = (OWN_FILE_BYTES, limits::MARK_LOCK);
-        if let Err(e) = made.and_then(|()| files::change(&self.path, limits, change)) {
-            tracing::warn!(file = %self.path.display(), error = %e, "what was seen of the store cannot be kept");
+        if let Err(e) = files::change(&self.path, limits, change) {
+            self.not_kept(&e);
         }
+    }
+
+    fn not_kept(&self, e: &io::Error) {
+        tracing::warn!(file = %self.path.display(), error = %e, "what was seen of the store cannot be kept");
     }
 
     /// The mark in a file that was found. If it is not this node's, the reason goes to the log.
@@ -288,7 +333,8 @@ impl MarkFile {
         let file = self.path.display();
         match found {
             OwnFile::Nothing => None,
-            OwnFile::Own(KeptMark { seen, endpoints, hints }) => {
+            OwnFile::Own(KeptMark { seen, seen_at, endpoints, hints }) => {
+                let seen = HighWater { elsewhere: seen_at != self.endpoints, ..seen };
                 let hints = if endpoints == self.endpoints { hints } else { Hints::default() };
                 Some(Mark { seen, hints })
             }
@@ -315,7 +361,7 @@ mod tests {
     use super::*;
 
     fn seen(revision: i64) -> HighWater {
-        HighWater { store: "s".to_owned(), epoch: 1, revision, key: None, etcd: 0 }
+        HighWater { store: "s".to_owned(), epoch: 1, revision, key: None, etcd: 0, elsewhere: false }
     }
 
     fn identity(machine: &str, cluster: &str) -> Identity {
@@ -334,6 +380,9 @@ mod tests {
             let endpoints: Vec<String> = endpoints.iter().map(|&one| one.to_owned()).collect();
             MarkFile::new(folder.path(), &identity(machine, cluster), &endpoints)
         };
+        file("m", "east", &["a", "b"]).raise(seen(6), |hints| hints.lease = lease(2));
+        assert_eq!(file("m", "east", &["a", "b"]).read(), None, "an answer alone makes no mark");
+        file("m", "east", &["a", "b"]).make(seen(6));
         file("m", "east", &["a", "b"]).raise(seen(7), |hints| hints.lease = lease(3));
         let read = |machine, cluster, endpoints: &[&str]| {
             let mark = file(machine, cluster, endpoints).read()?;
@@ -341,6 +390,16 @@ mod tests {
         };
         assert_eq!(read("m", "east", &["b", "a"]), Some((7, lease(3))));
         assert_eq!(read("m", "east", &["a"]), Some((7, None)), "the lease is of another etcd");
+        let elsewhere = |endpoints| file("m", "east", endpoints).read().map(|mark| mark.seen.elsewhere);
+        assert_eq!((elsewhere(&["b", "a"]), elsewhere(&["a"])), (Some(false), Some(true)));
+        file("m", "east", &["a"]).leave(|hints| hints.lease = lease(4));
+        assert_eq!(elsewhere(&["a"]), Some(true), "nothing was seen there");
+        let other = HighWater { store: "other".to_owned(), ..seen(9) };
+        file("m", "east", &["a"]).raise(other, |_| {});
+        assert_eq!(elsewhere(&["a"]), Some(true), "what is of another store changes nothing");
+        file("m", "east", &["a"]).raise(seen(8), |_| {});
+        assert_eq!(elsewhere(&["a"]), Some(false), "it was seen there, too");
+        file("m", "east", &["a", "b"]).raise(seen(8), |hints| hints.lease = lease(3));
         assert_eq!(read("other", "east", &["a", "b"]), None);
         assert_eq!(read("m", "west", &["a", "b"]), None);
     }
@@ -349,6 +408,7 @@ mod tests {
     fn runs_that_end_at_the_same_time_lose_nothing_of_each_other() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = MarkFile::new(folder.path(), &identity("m", "east"), &[]);
+        file.make(seen(0));
         std::thread::scope(|scope| {
             for revision in 1..=8 {
                 let file = file.clone();
@@ -380,6 +440,7 @@ mod tests {
     fn half_of_one_mark_and_half_of_another_make_no_third() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = MarkFile::new(folder.path(), &identity("m", "east"), &[]);
+        file.make(seen(0));
         let write = |revision: i64| {
             file.raise(seen(revision), |hints| hints.lease = lease(revision * 7));
             let read = file.read().map(|mark| (mark.seen.revision, mark.hints.lease));

@@ -16,9 +16,8 @@ use metes_core::snapshot::Snapshot;
 use metes_engine::policy::{Policy, SharedLease, TicketLease, Witness};
 
 /// The mark and the hints that earlier runs of the node have left behind.
-#[derive(Default)]
 pub struct LeftBehind {
-    mark: Option<Mark>,
+    mark: Mark,
     pools: Snapshot,
     /// The hints of this ADD's scope.
     scope: Option<ScopeHints>,
@@ -30,15 +29,14 @@ pub struct LeftBehind {
 }
 
 impl LeftBehind {
-    /// Reads the hints that this ADD can use. Without a mark it reads none: they may be of another store.
+    /// Reads the hints that this ADD can use.
     #[must_use]
     pub fn read(
-        mark: Option<Mark>,
+        mark: Mark,
         (files, owners): (&ScopeHintFiles, &OwnerHintFile),
         keys: &Keys,
         allotment: &Allotment<'_>,
     ) -> Self {
-        let Some(mark) = mark else { return Self::default() };
         let read = |name: HintName| {
             let hints = files.read(&name)?;
             let meta = hints.keys.record::<Meta>(&keys.meta()).ok()??;
@@ -59,13 +57,7 @@ impl LeftBehind {
         let (owner, pod_uid) = allotment.owner_and_pod();
         let older = pod_uid.and_then(|_| owners.read(Interface { owner, pod_uid }));
         let older = older.filter(|older| older.is_before(owner) && older.is_of(&mark.seen));
-        Self { mark: Some(mark), pools, scope, hold, older }
-    }
-
-    /// True if no run of this node has left a mark: then the node knows no etcd yet.
-    #[must_use]
-    pub fn is_nothing(&self) -> bool {
-        self.mark.is_none()
+        Self { mark, pools, scope, hold, older }
     }
 
     /// The bits of its scope that its commit may clear.
@@ -93,15 +85,15 @@ impl LeftBehind {
 
     /// The store as the node knew it.
     #[must_use]
-    pub fn known(&self) -> Option<HighWater> {
-        self.mark.as_ref().map(|mark| mark.seen.clone())
+    pub fn known(&self) -> HighWater {
+        self.mark.seen.clone()
     }
 
     /// True if the last ADD of this machine left this very key in the store. Then the machine had the name that it has
     /// now.
     #[must_use]
     pub fn has_own_key(&self, own_key: &[u8]) -> bool {
-        let key = self.mark.as_ref().and_then(|mark| mark.seen.key.as_ref());
+        let key = self.mark.seen.key.as_ref();
         key.is_some_and(|key| key.name.as_bytes() == own_key)
     }
 
@@ -158,7 +150,7 @@ impl LeftBehind {
     }
 
     pub(super) fn hints(&self) -> Hints {
-        self.mark.as_ref().map(|mark| mark.hints.clone()).unwrap_or_default()
+        self.mark.hints.clone()
     }
 }
 

@@ -75,7 +75,6 @@ impl Leaving<'_> {
     /// Tells the node's DELs that etcd has not answered this ADD, and leaves the leases that it has got all the same:
     /// an overloaded etcd must not grant them once more. A node without a mark has nowhere to.
     pub fn unanswered<K: Kv>(self, driver: &mut Driver<'_, K>, before: &LeftBehind) {
-        let Some(seen) = before.known() else { return };
         driver.share_lease();
         let (hints, since) = (before.hints(), self.start.clone());
         let new = |lease: Option<LeaseId>, known: &Option<NodeLease>| {
@@ -84,7 +83,7 @@ impl Leaving<'_> {
         };
         let lease = new(driver.lease(), &hints.lease);
         let tickets = new(driver.own_ticket_lease(), &hints.tickets);
-        self.mark.raise(seen, |hints| {
+        self.mark.leave(|hints| {
             hints.lease = lease.or(hints.lease.take());
             hints.tickets = tickets.or(hints.tickets.take());
             hints.unanswered = Some(Unanswered { owner: None, at: self.now });

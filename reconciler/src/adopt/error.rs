@@ -57,6 +57,7 @@ fn advice(e: &RunError) -> &'static str {
         RunError::Api(_) => "; the store is not taken into service",
         RunError::Store(_) | RunError::OutOfTime(_) => "; run it again",
         RunError::Bad(_) => "; nothing is adopted; run `metes check`",
+        RunError::NoStore(_) => ": nothing is adopted",
         RunError::Newer(_) => ": nothing is adopted; use a newer metes-reconciler",
         RunError::OtherCluster { .. } => ": nothing is adopted; point --kubeconfig to the right cluster",
         RunError::Timeout(..) => "; the store is not taken into service; raise --timeout",

@@ -77,6 +77,7 @@ fn advice(e: &RunError) -> &'static str {
         RunError::Api(_) | RunError::Store(_) | RunError::OutOfTime(_) => "; run it again",
         RunError::Bad(_) | RunError::MetaMissing(_) => "; run `metes check`",
         RunError::Suspect(_) => ": nothing is taken over; run `metes-reconciler adopt` first",
+        RunError::NoStore(_) => ": nothing is taken over",
         RunError::Newer(_) => ": nothing is taken over; use a newer metes-reconciler",
         RunError::OtherCluster { .. } => {
             ": nothing is taken over; point --kubeconfig to the right cluster, or give each cluster a `cluster` of its \

@@ -9,6 +9,7 @@ use metes_core::meta;
 use metes_core::pool::{ClusterName, Definitions, Meta, Record};
 use metes_core::snapshot::Snapshot;
 use metes_core::txn::{Entry, Op, Txn};
+use metes_engine::endpoints;
 use metes_engine::kv::{Kv, LeaseAge};
 use metes_engine::prefix::StoredMeta;
 use metes_engine::random::random_id;
@@ -17,7 +18,6 @@ use metes_engine::session::{Session, new_lease};
 use super::error::ImportError;
 use super::nads::Nad;
 use crate::context::read_meta;
-use crate::error::RunError;
 
 /// For how long the time of the last change of the definitions is remembered. After that they count as just changed.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -72,19 +72,15 @@ impl<K: Kv> Pause<'_, K> {
             if state == PauseState::Held {
                 return Ok(());
             }
-            let is_first = meta.is_none();
-            let mut meta = meta.unwrap_or_else(|| Meta::first(random_id()));
+            let Some(mut meta) = meta else {
+                endpoints::found(self.session, &Meta::first(random_id())).await?;
+                continue;
+            };
             meta.paused = Some(self.text());
             meta.paused_since = Some(self.now.clone());
-            let txn = match is_first {
-                true => meta::founding(keys, STEP, &meta),
-                false => meta::replacement(keys, STEP, entry.as_ref(), &meta),
-            };
+            let txn = meta::replacement(keys, STEP, entry.as_ref(), &meta);
             if self.session.txn(&txn).await?.succeeded {
                 return Ok(());
-            }
-            if is_first && self.read().await?.1.meta.is_none() {
-                return Err(RunError::meta_missing(keys).into());
             }
         }
         Err(ImportError::Changed)

@@ -221,8 +221,15 @@ impl<'w> World<'w> {
         if !self.is_left_out(Guard::MARK_MACHINE) {
             of_image.machine = "image".to_owned();
         }
-        let seen = HighWater { store: "image".to_owned(), epoch: 1, revision: 1, key: None, etcd: 0 };
-        MarkFile::new(folder, &of_image, &[]).raise(seen, |_| {});
+        let seen = HighWater {
+            store: "image".to_owned(),
+            epoch: 1,
+            revision: 1,
+            key: None,
+            etcd: 0,
+            elsewhere: false,
+        };
+        MarkFile::new(folder, &of_image, &[]).make(seen);
         self.note(|| format!("node {node} has a mark of another machine"));
         Ok(())
     }
@@ -313,7 +320,7 @@ impl<'w> World<'w> {
             self.tree.meta.as_ref().map_or((String::new(), 1), |meta| (meta.id.clone(), meta.epoch));
         let revision = self.model.revision() + 1000;
         self.note(|| format!("node {node} has seen revision {revision} of epoch {epoch}"));
-        file.raise(HighWater { store, epoch, revision, key: None, etcd: 0 }, |_| {});
+        file.make(HighWater { store, epoch, revision, key: None, etcd: 0, elsewhere: false });
         Ok(())
     }
 

@@ -43,7 +43,7 @@ impl World<'_> {
         }
         if matches!(
             self.plan.theme,
-            Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied | Theme::Restored
+            Theme::First | Theme::Rogue | Theme::Twins | Theme::Emptied | Theme::Restored | Theme::Endpoints
         ) {
             return Ok(());
         }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use metes_core::keys::Key;
 use metes_core::plan::hold::HoldRequest;
-use metes_core::pool::{Addr, HoldNote, Meta, Owner, OwnerKind};
+use metes_core::pool::{Addr, HoldNote, Owner, OwnerKind};
 use metes_core::txn::Op;
-use metes_engine::random::random_id;
 
 use super::World;
 use super::plan::Theme;
@@ -37,7 +36,6 @@ impl World<'_> {
             address,
             hold: HoldNote { note: note.to_owned(), seconds },
             created_at: String::new(),
-            first_meta: Meta::first(random_id()),
         };
         self.begin(None, Work::Hold, |world, id| works::hold(world.shared.clone(), id, request));
     }

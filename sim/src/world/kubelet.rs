@@ -13,7 +13,6 @@ use metes_core::plan::ask::{Ask, RunStamp, Sticky};
 use metes_core::pool::{
     ContainerId, Held, Labels, Owner, OwnerRecord, Pod, PodUid, RangesWanted, RunStart, Wanted,
 };
-use metes_engine::random::random_id;
 use metes_node::spool::Spool;
 use metes_reconciler::assign::{Assignment, Gone, Under};
 use metes_reconciler::error::RunError;
@@ -27,7 +26,6 @@ use super::tree::{Owned, words};
 use super::truth::{Asks, Live, Sandbox};
 use super::works::{self, Begun, Future_};
 use super::{CLUSTER, World, checked, pools};
-use crate::mutant::Guard;
 
 /// The UID of a pod, in the form of the API server's; that of a static pod is a digest.
 fn uid(number: u64, labelling: Labelling) -> String {
@@ -80,7 +78,8 @@ impl World<'_> {
 
     fn begin_persons_work(&mut self) {
         // Nobody takes an emptied store into service as if it held all that is in use.
-        if self.plan.theme == Theme::Emptied {
+        // Nor does a person write to one of several etcds without a look.
+        if matches!(self.plan.theme, Theme::Emptied | Theme::Endpoints) {
             return self.begin_repair();
         }
         let is_suspect = self.tree.meta.as_ref().is_some_and(|meta| meta.suspect.is_some());
@@ -424,7 +423,6 @@ impl World<'_> {
         let stamp = RunStamp {
             start: begun.start.clone(),
             machine: begun.boot.identity.machine.clone(),
-            store_id: if self.is_left_out(Guard::MARK_STORE) { "one".to_owned() } else { random_id() },
             created_at: String::new(),
         };
         let labels = self.labels(sandbox.config, pod);

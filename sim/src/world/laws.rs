@@ -228,6 +228,7 @@ impl World<'_> {
                 | Key::Fence(_)
                 | Key::Orphan(_)
                 | Key::GoneMachine(_)
+                | Key::Stranger(..)
                 | Key::Seen(..)
                 | Key::Hold(..)
                 | Key::Asked(_),
@@ -628,6 +629,10 @@ impl World<'_> {
         }
         // The epoch and the suspicion are judged below, and the rest stays.
         (as_before.epoch, as_before.suspect) = (before.epoch, before.suspect);
+        // A node that knows another store says which one.
+        if before.suspect.is_none() && after.suspect.is_some() {
+            as_before.replaces.clone_from(&before.replaces);
+        }
         let keeps = after.paused == before.paused && as_before == *before;
         let is_next = match (before.suspect, after.suspect) {
             // The store is taken into service.

@@ -9,11 +9,13 @@
 //! - `truth`: the knowledge of the callers; `tree`: the content of the store; `laws`: the laws of transactions.
 //! - `deaths`: many runs die in a queue, and others come after them.
 //! - `restored`: the store goes back to a snapshot, and the nodes know better.
+//! - `endpoints`: one endpoint of the list leads to another etcd.
 //! - `heal`: the end: nothing fails any more, everything finishes, and nothing is left over.
 
 mod batches;
 mod cluster;
 mod deaths;
+mod endpoints;
 mod events;
 mod heal;
 mod holds;
@@ -189,6 +191,10 @@ struct World<'a> {
     snapshot: Option<(Model, Tree)>,
     /// DELs that have begun in a store that their nodes know otherwise.
     doubting: HashSet<ProcessId>,
+    /// The other etcd that the last endpoint leads to, where there is one.
+    wrong: Option<Model>,
+    /// The end of the time in which no other endpoint answers.
+    silent_until: Option<Duration>,
     /// Processes that were told that there is no space.
     without_space: HashSet<ProcessId>,
     /// The time at which a container left each hold for a pod last.
@@ -207,6 +213,7 @@ impl<'a> World<'a> {
             keys: Keys::new("/m/"),
             cluster: checked(CLUSTER),
             wire: wire.clone(),
+            endpoints: plan.endpoints,
             start: Instant::now(),
             suspended: Cell::default(),
             ticks: Cell::default(),
@@ -253,6 +260,8 @@ impl<'a> World<'a> {
             emptied: None,
             snapshot: None,
             doubting: HashSet::new(),
+            wrong: None,
+            silent_until: None,
             without_space: HashSet::new(),
             left_at: HashMap::new(),
             lost: HashMap::new(),
@@ -266,6 +275,9 @@ impl<'a> World<'a> {
         self.note(|| format!("begins: {theme:?}"));
         if self.plan.events.hand > 0 || self.setup.target.is_some() || self.chance.one_in(8) {
             self.seen = Some(Seen::default());
+        }
+        if self.plan.theme == Theme::Endpoints {
+            self.begin_wrong();
         }
         if self.plan.full_pages {
             self.fill_pages()?;

@@ -53,6 +53,8 @@ metes_core::named_enum! {
         Restored = "restored",
         /// Addresses that pods use are assigned, after restores and from another plugin, and reconcilers take turns.
         Adopted = "adopted",
+        /// Everybody's list of endpoints names an etcd that is another one, and looks like the others.
+        Endpoints = "endpoints",
     }
 }
 
@@ -182,6 +184,8 @@ pub(crate) struct Plan {
     pub(crate) twins: Twins,
     /// The rules by which the store lets leases live longer.
     pub(crate) leases: LeaseRules,
+    /// The number of endpoints in everybody's list.
+    pub(crate) endpoints: usize,
 }
 
 /// The names that nodes share.
@@ -232,6 +236,7 @@ impl Plan {
             rogue: false,
             twins: Twins::None,
             leases: LeaseRules::default(),
+            endpoints: 1,
         };
         plan.suit(theme, chance);
         plan.configs = configs(&plan, chance);
@@ -406,6 +411,15 @@ impl Plan {
                 self.events.restored = *chance.pick(&[8, 30]);
                 self.full_pages = false;
                 self.passes = 2;
+            }
+            Theme::Endpoints => {
+                self.endpoints = *chance.pick(&[2, 3, 3]);
+                self.nodes = chance.between(2, 4) as usize;
+                self.operations = self.operations.min(60);
+                self.faults = faults(*chance.pick(&[0, 1]), chance);
+                self.events = Events::default();
+                self.full_pages = false;
+                (self.passes, self.collections) = (2, 20);
             }
             Theme::Emptied => {
                 self.faults = faults(1, chance);

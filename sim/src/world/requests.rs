@@ -122,7 +122,11 @@ impl World<'_> {
             false => sent.until,
         };
         let not_known = || Failure::Unknown("the world has lost it".to_owned());
-        let answer_now = if is_api {
+        let is_silent = self.is_silent(&sent);
+        let chance = &self.chance;
+        let answer_now = if is_silent {
+            Some(("silent", Failure::Unreachable("it says nothing".into())))
+        } else if is_api {
             chance.happens(faults.api).then(|| ("Kubernetes fails", not_known()))
         } else if chance.happens(faults.unreachable) {
             Some(("unreachable", Failure::Unreachable("the world does not let it".into())))
@@ -216,6 +220,9 @@ impl World<'_> {
     }
 
     fn carry_out(&mut self, request: &mut Request) -> Result<Answer, String> {
+        if self.goes_wrong(&request.sent) {
+            return self.carry_out_wrong(&request.sent);
+        }
         let Request { sent, work, fate, is_settled, known, .. } = request;
         let process = sent.process;
         let answer = match &mut sent.ask {
@@ -247,6 +254,12 @@ impl World<'_> {
                 } else {
                     let facts =
                         self.before(txn, process, work.as_ref()).with_skipped(self.skips(txn, work.as_ref()));
+                    if self.is_half_wrong(txn) {
+                        return Err(format!(
+                            "#{process} {}: half of the endpoints know nothing of it",
+                            txn.step
+                        ));
+                    }
                     if let Some(why) = self.forgets(known.as_ref(), txn) {
                         return Err(format!("#{process} {}: {why}", txn.step));
                     }

@@ -331,6 +331,7 @@ impl Tree {
             | Key::Node(_)
             | Key::GoneMachine(_)
             | Key::Forgotten
+            | Key::Stranger(..)
             | Key::Lacking(..)
             | Key::Pass(_)
             | Key::Member(_)

@@ -3,7 +3,7 @@
 //! A process asks, and its future waits until the world has answered; in between the world decides the fate of the
 //! request. Nothing else is shared between the processes and the world.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use metes_core::keys::{Bytes, LeaseId};
 use metes_core::txn::{Reply, Txn};
-use metes_engine::kv::{About, Event, Failure, Kv, LeaseAge, Watch};
+use metes_engine::kv::{About, Event, Failure, Hear, Kv, LeaseAge, Voice, Watch};
+use metes_engine::random::random_below;
 use metes_reconciler::api::{Api, ApiError, ClaimList, Node, Phase, Pod, PodFilter};
 use tokio::time::Instant;
 
@@ -99,6 +100,8 @@ pub(crate) struct WatchId(usize, u64);
 pub(crate) struct Sent {
     pub(crate) id: AskId,
     pub(crate) process: ProcessId,
+    /// The place of the endpoint that it goes to.
+    pub(crate) at: usize,
     pub(crate) ask: Ask,
     pub(crate) until: Instant,
 }
@@ -217,25 +220,53 @@ impl Wire {
     }
 }
 
-/// The id of the only etcd.
+/// The id of every etcd.
 const CLUSTER_ID: u64 = 1;
 
-/// One process's end of the wire.
+/// One process's end of the wire. Like a client, it stays with an endpoint as long as that answers.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    pub(crate) wire: Rc<Wire>,
-    pub(crate) process: ProcessId,
+    wire: Rc<Wire>,
+    process: ProcessId,
+    /// The endpoint in use.
+    at: Cell<usize>,
+    /// By endpoint, true if nothing more is sent to it.
+    left_out: RefCell<Vec<bool>>,
 }
 
 /// For requests to Kubernetes: the pass that makes them ends them.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
 impl Line {
+    /// A process that may ask so many endpoints.
+    pub(crate) fn new(wire: Rc<Wire>, process: ProcessId, endpoints: usize) -> Self {
+        let at = if endpoints > 1 { random_below(endpoints as u64) as usize } else { 0 };
+        Self { wire, process, at: Cell::new(at), left_out: RefCell::new(vec![false; endpoints]) }
+    }
+
     fn ask(&self, ask: Ask, until: Instant) -> Asked {
+        self.ask_at(self.at.get(), ask, until)
+    }
+
+    fn ask_at(&self, at: usize, ask: Ask, until: Instant) -> Asked {
         let (index, use_number) = self.wire.asks.borrow_mut().open();
         let id = AskId(index, use_number);
-        self.wire.sent.borrow_mut().push(Sent { id, process: self.process, ask, until });
+        self.wire.sent.borrow_mut().push(Sent { id, process: self.process, at, ask, until });
         Asked { wire: self.wire.clone(), id }
+    }
+
+    /// The next request goes to the next endpoint, if this one has not answered.
+    fn turn_from<T>(&self, answer: Result<T, Failure>) -> Result<T, Failure> {
+        if matches!(answer, Err(Failure::Unreachable(_) | Failure::Unknown(_))) {
+            self.turn();
+        }
+        answer
+    }
+
+    fn turn(&self) {
+        let left_out = self.left_out.borrow();
+        let next = (1..=left_out.len()).map(|by| (self.at.get() + by) % left_out.len());
+        self.at.set(next.clone().find(|at| !left_out[*at]).unwrap_or(self.at.get()));
     }
 
     fn ask_api(&self, ask: Ask) -> Asked {
@@ -329,11 +360,13 @@ impl Kv for Line {
     }
 
     async fn txn(&self, txn: &Txn, until: Instant) -> Result<Reply, Failure> {
-        heard!(self.ask(Ask::Txn(txn.clone()), until).await, Answer::Reply)
+        let answer = heard!(self.ask(Ask::Txn(txn.clone()), until).await, Answer::Reply);
+        self.turn_from(answer)
     }
 
     async fn grant(&self, lease: LeaseId, ttl: Duration, until: Instant) -> Result<Duration, Failure> {
-        heard!(self.ask(Ask::Grant(lease, ttl), until).await, Answer::Granted)
+        let answer = heard!(self.ask(Ask::Grant(lease, ttl), until).await, Answer::Granted);
+        self.turn_from(answer)
     }
 
     async fn revoke(&self, lease: LeaseId, until: Instant) -> Result<(), Failure> {
@@ -359,8 +392,40 @@ impl Kv for Line {
         false
     }
 
-    async fn clusters(&self, _: Instant) -> Vec<(String, u64)> {
-        Vec::new()
+    fn endpoints(&self) -> Vec<String> {
+        (0..self.left_out.borrow().len()).map(|at| format!("e{at}")).collect()
+    }
+
+    async fn ask_each(&self, reads: &Txn, until: Instant, hear: &mut Hear<'_>) {
+        let places = 0..self.left_out.borrow().len();
+        let mut asked: Vec<Option<Asked>> =
+            places.clone().map(|at| Some(self.ask_at(at, Ask::Txn(reads.clone()), until))).collect();
+        let mut wait_until = until;
+        for _ in places {
+            let next = poll_fn(|context| {
+                for (place, asked) in asked.iter_mut().enumerate() {
+                    let Some(asking) = asked else { continue };
+                    if let Poll::Ready(answer) = Pin::new(asking).poll(context) {
+                        *asked = None;
+                        return Poll::Ready((place, answer));
+                    }
+                }
+                Poll::Pending
+            });
+            let Ok((place, answer)) = tokio::time::timeout_at(wait_until, next).await else { return };
+            // All etcds were begun with etcd's defaults, so their ids are equal, and those of their first members.
+            let member = place as u64 % 2;
+            let voice = heard!(answer, Answer::Reply);
+            match hear(place, voice.map(|reply| Voice { cluster: CLUSTER_ID, member, reply })) {
+                None => return,
+                Some(sooner) => wait_until = sooner,
+            }
+        }
+    }
+
+    fn leave_out(&self, places: &[usize]) {
+        places.iter().for_each(|place| self.left_out.borrow_mut()[*place] = true);
+        self.turn();
     }
 
     async fn about(&self, until: Instant) -> Result<About, Failure> {

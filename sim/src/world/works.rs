@@ -21,6 +21,8 @@ use metes_core::plan::ask::Ask;
 use metes_core::plan::hold::{HoldRequest, Holding};
 use metes_core::pool::{ClusterName, ContainerId, Owner, PodUid, RunStart};
 use metes_engine::drive::Driver;
+use metes_engine::endpoints::NoStore;
+use metes_engine::kv::Failure;
 use metes_engine::policy::Policy;
 use metes_engine::release::release;
 use metes_engine::session::Session;
@@ -54,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) cluster: ClusterName,
     pub(crate) wire: Rc<Wire>,
+    /// The number of endpoints that everybody's list names.
+    pub(crate) endpoints: usize,
     pub(crate) start: Instant,
     /// The time that hosts were suspended: their monotonic clocks stood still, all others went on.
     pub(crate) suspended: Cell<Duration>,
@@ -68,7 +72,7 @@ impl Shared {
     }
 
     fn line(&self, process: ProcessId) -> Line {
-        Line { wire: self.wire.clone(), process }
+        Line::new(self.wire.clone(), process, self.endpoints)
     }
 }
 
@@ -235,9 +239,12 @@ pub(crate) fn accept(shared: Rc<Shared>, process: ProcessId) -> Future_ {
         let accepted = async {
             let session = Session { kv: &line, keys: &shared.keys, until };
             let report = audit(session).await?;
-            accept::accept(session, &report).await
+            accept::accept(session, &report, None).await
         };
-        let accepted = accepted.await.map(|_| ());
+        let accepted = accepted.await.map(|_| ()).map_err(|why: NoStore| match why {
+            NoStore::Failed(failure) => failure,
+            other => Failure::Refused(other.to_string()),
+        });
         shared.wire.report(process, Outcome::Repaired(accepted));
     })
 }

@@ -3,7 +3,7 @@
 use super::give_back::spool;
 use crate::commands::Run;
 use crate::commands::errors::{self, ToCni};
-use metes_config::cni::error::{Code, Error};
+use metes_config::cni::error::Error;
 use metes_core::keys::Key;
 use metes_core::plan::allot::{Added, Allotted, Refused};
 use metes_core::plan::ask::Ask;
@@ -12,7 +12,6 @@ use metes_core::pool::PoolName;
 use metes_core::txn::{Entry, List, Op, Txn};
 use metes_engine::drive::Stopped;
 use metes_engine::kv::Kv;
-use metes_node::errors::{other_store_used, suspect};
 
 /// The error of CNI, with what the store can add to it.
 pub(super) async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<Allotted, Refused>) -> Error {
@@ -25,9 +24,7 @@ pub(super) async fn error<K: Kv>(run: &Run<'_, K>, ask: &Ask, stopped: Stopped<A
         // The owner keeps what it held before this run, because another run has answered with it.
         Stopped::Unsettled(Some(Allotted::Held(Added { repeats: true, .. })), failure) => failure.to_cni(),
         Stopped::Unsettled(_, failure) => spool(run, ask, &failure),
-        Stopped::Suspect(epoch) => suspect(epoch),
-        Stopped::TooOld(text) => Error::new(Code::Refused, text),
-        Stopped::OtherUsed(other) => other_store_used(&other),
+        Stopped::Suspect(doubt) => doubt.to_cni(),
         Stopped::OutOfTime => run.must_go_on().err().unwrap_or_else(errors::out_of_time),
     }
 }

@@ -72,7 +72,7 @@ impl Host {
             identity,
             folder: folder.join("store"),
             endpoints: access.endpoints.clone(),
-            all: Some(folder),
+            all: None,
         };
         Self {
             access,

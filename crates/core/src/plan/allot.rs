@@ -22,7 +22,7 @@ use crate::cooling::CoolingLeases;
 use crate::fence::Fence;
 use crate::keys::{Bytes, HintName, Keys, LeaseId, NetworkAddress, Scope};
 use crate::line::Line;
-use crate::meta::{self, Emptiness};
+use crate::meta;
 use crate::pool::{
     Caller, Clock, Held, Meta, Owner, OwnerRecord, PodIndex, PodUid, Record, Reservation, RunStart,
     SeatRecord, Tombstone, Wanted,
@@ -335,18 +335,8 @@ impl Deciding<'_> {
     }
 
     fn judge_meta(&self) -> Result<(), Halt> {
-        let key = self.keys.meta();
-        if let Some(meta) = self.snapshot.record::<Meta>(&key)? {
-            return meta::judge(&meta).map_err(|why| Halt::Refuse(Refused::OutOfService(why)));
-        }
-        match meta::emptiness(self.keys, self.snapshot) {
-            Emptiness::Sound => Ok(()),
-            Emptiness::Unknown(reads) => Err(Halt::Read(reads)),
-            Emptiness::Lost => {
-                let text = format!("{} is missing while allocations exist", String::from_utf8_lossy(&key));
-                Err(Halt::Refuse(Refused::Contradiction(text)))
-            }
-        }
+        let meta = self.snapshot.record::<Meta>(&self.keys.meta())?;
+        meta::judge(meta.as_ref()).map_err(|why| Halt::Refuse(Refused::OutOfService(why)))
     }
 
     /// True if there is an older tombstone. A younger one ends this run.
@@ -537,7 +527,7 @@ impl Deciding<'_> {
     fn commit_builder_without_pools(&self) -> Builder<'_> {
         let mut builder = Builder::new("commit", self.snapshot);
         self.fence.guard(&mut builder);
-        meta::rely_on(self.keys, self.snapshot, &self.asked.ask.first_meta(), &mut builder);
+        builder.same_value(self.keys.meta());
         builder.unchanged(self.keys.tombstone(&self.asked.ask.owner));
         builder
     }

@@ -6,7 +6,7 @@ use super::known_pool::DecodedPools;
 use super::pools;
 use crate::keys::{Bytes, HintName, Keys, digest_hex};
 use crate::pool::{
-    AskedRanges, ClusterName, Facts, InterfaceName, InvalidName, Keep, Labels, Meta, Owner, Pod, PoolsWanted,
+    AskedRanges, ClusterName, Facts, InterfaceName, InvalidName, Keep, Labels, Owner, Pod, PoolsWanted,
     Record, Reservation, RunStart, Seat, Subject, Wanted,
 };
 use crate::snapshot::Snapshot;
@@ -62,8 +62,6 @@ pub struct RunStamp {
     pub start: RunStart,
     /// The machine that it runs on; empty if that has no id.
     pub machine: String,
-    /// The id of the store, if this is the first commit into an empty prefix.
-    pub store_id: String,
     /// For people, on each reservation.
     pub created_at: String,
 }
@@ -124,11 +122,6 @@ impl Ask {
             node: self.owner.node.as_str(),
             node_labels: &pools.node_labels,
         }
-    }
-
-    /// The meta of a store that this ADD is the first to write to.
-    pub(crate) fn first_meta(&self) -> Meta {
-        Meta::first(self.stamp.store_id.clone())
     }
 
     /// The reservation of one of its addresses, as it is stored.

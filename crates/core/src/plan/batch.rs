@@ -153,7 +153,7 @@ impl<'a> Batch<'a> {
     ) -> Result<(), Halt> {
         let Some(meta) = self.snapshot.record::<Meta>(&self.keys.meta())? else { return Ok(()) };
         // A store that hands out nothing still lets those who wait have their turns, one after the other.
-        let is_in_service = meta::judge(&meta).is_ok();
+        let is_in_service = meta::judge(Some(&meta)).is_ok();
         self.read_for_frees(line, head, scope)?;
         let mut adds: Vec<Add> = Vec::new();
         let mut served = 0;

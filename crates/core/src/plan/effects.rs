@@ -34,8 +34,6 @@ pub struct Effects {
     pub ends: Vec<Position>,
     /// The key and the value of the record that it writes about the ranges that a configuration asks for.
     pub asked: Option<(Bytes, Vec<u8>)>,
-    /// True if it writes the first meta of the store.
-    pub founds: bool,
     /// True if it puts the node's own key.
     pub puts_own_key: bool,
 }

@@ -130,7 +130,7 @@ mod tests {
         let pod =
             Pod { namespace: "ns".into(), name: "p".into(), uid: format!("u-{container}").parse().ok() };
         let start = RunStart { boot: "b".into(), ns: 5 };
-        let stamp = RunStamp { start, machine: "m".into(), store_id: "s".into(), created_at: String::new() };
+        let stamp = RunStamp { start, machine: "m".into(), created_at: String::new() };
         Ask::new(
             Owner::named(["east", "n", container, "eth0"]).expect("plain names"),
             Labels { pod, cni_network: "net".into() },

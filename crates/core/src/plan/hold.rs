@@ -11,7 +11,7 @@ use crate::builder::{self, BitChanges, Builder};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, Scope};
 use crate::line::Line;
-use crate::meta::{self, Emptiness, OutOfService};
+use crate::meta::{self, OutOfService};
 use crate::pool::{Addr, HoldNote, Meta, NetworkName, Owner, OwnerRecord, Record, Reservation};
 use crate::snapshot::{BadRecord, Snapshot};
 
@@ -26,8 +26,6 @@ pub struct HoldRequest {
     pub hold: HoldNote,
     /// When, RFC 3339 in UTC; for people only.
     pub created_at: String,
-    /// The meta of a store that has none.
-    pub first_meta: Meta,
 }
 
 /// The result of setting an address aside.
@@ -47,9 +45,6 @@ pub enum HoldRefused {
     /// The store gives no addresses.
     #[error("the store takes no changes: {}", .0.words())]
     OutOfService(OutOfService),
-    /// There are allocations without a meta.
-    #[error("the store has lost its meta: `metes check` says what to do")]
-    LostMeta,
     /// A record or a page does not decode.
     #[error("stored state cannot be decoded: {0}; `metes check` says more")]
     Bad(#[from] BadRecord),
@@ -147,18 +142,14 @@ impl Change for Holding<'_> {
     }
 
     fn plan(&self, seen: &Snapshot, fence: &Fence, _line: &Line) -> Result<Step<HoldMade>, HoldRefused> {
-        let HoldRequest { network, address, hold, created_at, first_meta } = self.request;
+        let HoldRequest { network, address, hold, created_at } = self.request;
         let reads = self.reads(seen);
         let are_read = reads.iter().all(|key| seen.knows(key));
         if !are_read || !given::is_read(self.keys, seen, network, *address) {
             return Ok(Step::read(reads));
         }
-        match (seen.record::<Meta>(&self.keys.meta())?, meta::emptiness(self.keys, seen)) {
-            (Some(meta), _) => meta::judge(&meta).map_err(HoldRefused::OutOfService)?,
-            (None, Emptiness::Sound) => {}
-            (None, Emptiness::Unknown(reads)) => return Ok(Step::Read(reads)),
-            (None, Emptiness::Lost) => return Err(HoldRefused::LostMeta),
-        }
+        let meta = seen.record::<Meta>(&self.keys.meta())?;
+        meta::judge(meta.as_ref()).map_err(HoldRefused::OutOfService)?;
         let reservation = seen.record::<Reservation>(&self.ip())?;
         if let Some(other) = reservation.clone().filter(|found| found.owner != self.owner) {
             return match Holder::of(other, self.ip(), self.keys, seen) {
@@ -171,7 +162,7 @@ impl Change for Holding<'_> {
             return Ok(Step::Done(made));
         }
         let mut builder = Builder::new("hold", seen);
-        meta::rely_on(self.keys, seen, first_meta, &mut builder);
+        builder.same_value(self.keys.meta());
         builder.unchanged(self.proof());
         // Whoever prolongs a hold writes its record too, so the key of its time need not be compared.
         builder.put(self.proof(), OwnerRecord::of_hold(network, *address, hold.clone()).encode());
@@ -210,7 +201,6 @@ mod tests {
             address: Addr(0xffff_0a00_0005),
             hold: HoldNote { note: note.to_owned(), seconds },
             created_at: String::new(),
-            first_meta: Meta::first("s".into()),
         }
     }
 
@@ -342,7 +332,7 @@ mod tests {
             ("page", vec![sound.clone(), (page, b"?".to_vec())], |why| matches!(why, HoldRefused::Bad(_))),
             ("record", vec![sound, (ip.clone(), b"?".to_vec())], |why| matches!(why, HoldRefused::Bad(_))),
             ("no meta", vec![(keys.ip(&NetworkName::default(), Addr(1)), b"?".to_vec())], |why| {
-                *why == HoldRefused::LostMeta
+                *why == HoldRefused::OutOfService(OutOfService::NoMeta)
             }),
             ("paused", vec![meta(|meta| meta.paused = Some("import".into()))], |why| {
                 matches!(why, HoldRefused::OutOfService(OutOfService::Paused(_)))

@@ -12,7 +12,7 @@ use crate::builder::{self, BitChanges, Builder};
 use crate::fence::Fence;
 use crate::keys::{Bytes, Keys, NetworkAddress, Scope};
 use crate::line::Line;
-use crate::meta::{self, Emptiness};
+use crate::meta;
 use crate::pool::{Held, HoldNote, Meta, Owner, OwnerRecord, Record, Reservation, Seat, SeatRecord, Subject};
 use crate::snapshot::{BadRecord, Snapshot};
 
@@ -29,8 +29,6 @@ pub struct PodHoldRequest {
     pub note: HoldNote,
     /// When, RFC 3339 in UTC; for people only.
     pub created_at: String,
-    /// The meta of a store that has none.
-    pub first_meta: Meta,
 }
 
 /// The result of a request.
@@ -172,11 +170,11 @@ impl<'a> PodHolding<'a> {
     }
 
     fn new_hold(&self, seen: &Snapshot) -> Result<Step<PodHoldMade>, PodHoldRefused> {
-        let PodHoldRequest { addresses, first_meta, created_at, .. } = self.request;
+        let PodHoldRequest { addresses, created_at, .. } = self.request;
         let held = |(network, address): &NetworkAddress| Held::new(address.ip(), Some(network.clone()));
         let record = self.record(addresses.iter().map(held).collect(), "-".to_owned(), String::new());
         let mut builder = Builder::new("hold", seen);
-        meta::rely_on(self.keys, seen, first_meta, &mut builder);
+        builder.same_value(self.keys.meta());
         builder.absent(self.proof());
         builder.put(self.proof(), record.encode());
         let mut changes = BitChanges::default();
@@ -243,12 +241,8 @@ impl Change for PodHolding<'_> {
         {
             return Ok(Step::read(reads));
         }
-        match (seen.record::<Meta>(&self.keys.meta())?, meta::emptiness(self.keys, seen)) {
-            (Some(meta), _) => meta::judge(&meta).map_err(HoldRefused::OutOfService)?,
-            (None, Emptiness::Sound) => {}
-            (None, Emptiness::Unknown(reads)) => return Ok(Step::Read(reads)),
-            (None, Emptiness::Lost) => return Err(HoldRefused::LostMeta.into()),
-        }
+        let meta = seen.record::<Meta>(&self.keys.meta())?;
+        meta::judge(meta.as_ref()).map_err(HoldRefused::OutOfService)?;
         for (network, address) in &self.request.addresses {
             let page = self.keys.page(network, address.page());
             if builder::bits(seen, &page).is_none() {

@@ -53,9 +53,6 @@ pub enum PoolChangeRefused {
     /// The store takes no new addresses, so it takes no pools either.
     #[error("the store takes no change of a pool: {}", .0.words())]
     OutOfService(OutOfService),
-    /// There are allocations without a meta.
-    #[error("the store has lost its meta: `metes check` says what to do")]
-    LostMeta,
     /// A record does not decode, so the pools cannot be judged.
     #[error("stored state cannot be decoded: {0}; a newer metes may have written it")]
     Bad(BadRecord),
@@ -206,14 +203,20 @@ impl StoredPools {
         Ok(changes.map(|changes| changes.auto).unwrap_or_default())
     }
 
-    /// True if a change would write the first meta.
+    /// True if nothing is stored: a store must be founded before the first pool is written.
     #[must_use]
-    pub fn founds(&self, keys: &Keys) -> bool {
-        self.seen.entry(&keys.meta()).is_none()
+    pub fn lacks_store(&self, keys: &Keys) -> bool {
+        self.seen.entry(&keys.meta()).is_none() && !self.has_allocations
     }
 
-    /// The transaction that carries out an intent; none if there is nothing to change. `first` is the meta of a prefix
-    /// that has none.
+    /// Takes it that a store was founded, to foresee what a change would do.
+    pub fn assume_founded(&mut self, keys: &Keys) {
+        let (key, value) = (keys.meta(), Meta::first(String::new()).encode());
+        let entry = Entry { key: key.clone(), value, create_revision: 0, mod_revision: 0, lease: 0 };
+        self.seen.set(&key, Some(entry));
+    }
+
+    /// The transaction that carries out an intent; none if there is nothing to change.
     ///
     /// # Errors
     /// [`PoolChangeRefused`]
@@ -222,7 +225,6 @@ impl StoredPools {
         keys: &Keys,
         intent: &PoolIntent,
         held: &HeldOfPool,
-        first: &Meta,
     ) -> Result<Option<Txn>, PoolChangeRefused> {
         self.in_service(keys)?;
         let name = intent.pool();
@@ -241,7 +243,7 @@ impl StoredPools {
             self.seen.set(&key, None);
         }
         let mut builder = Builder::new("pool", &self.seen);
-        meta::rely_on(keys, &self.seen, first, &mut builder);
+        builder.same_value(keys.meta());
         builder.unchanged(keys.pool_changes());
         builder.unchanged(key.clone());
         let new = match intent {
@@ -286,11 +288,8 @@ impl StoredPools {
 
     /// Checks that the store may be written to, by the same rules as an ADD.
     fn in_service(&self, keys: &Keys) -> Result<(), PoolChangeRefused> {
-        match self.seen.record::<Meta>(&keys.meta()).map_err(PoolChangeRefused::Bad)? {
-            Some(meta) => meta::judge(&meta).map_err(PoolChangeRefused::OutOfService)?,
-            None if self.has_allocations => return Err(PoolChangeRefused::LostMeta),
-            None => {}
-        }
+        let meta = self.seen.record::<Meta>(&keys.meta()).map_err(PoolChangeRefused::Bad)?;
+        meta::judge(meta.as_ref()).map_err(PoolChangeRefused::OutOfService)?;
         self.seen.record::<PoolChanges>(&keys.pool_changes()).map_err(PoolChangeRefused::Bad)?;
         self.bad.first().map_or(Ok(()), |bad| Err(PoolChangeRefused::Bad(bad.clone())))
     }
@@ -466,7 +465,7 @@ mod tests {
         }
 
         fn plan(&self, intent: &PoolIntent, held: &HeldOfPool) -> Result<Option<Txn>, PoolChangeRefused> {
-            self.read().plan(&self.keys, intent, held, &Meta::first("new".into()))
+            self.read().plan(&self.keys, intent, held)
         }
 
         /// Plans and applies with nobody who holds anything; whether there was something to change.
@@ -509,7 +508,7 @@ mod tests {
         let mut read = world.read();
         let intents = [blue("a", WHOLE), blue("b", r#"{"range":"10.0.1.0/24"}"#)].map(PoolIntent::put);
         for intent in &intents {
-            let txn = read.plan(&world.keys, intent, &HeldOfPool::default(), &Meta::first("new".into()));
+            let txn = read.plan(&world.keys, intent, &HeldOfPool::default());
             let txn = txn.expect("sound").expect("new");
             let reply = world.store.apply(&txn);
             assert!(reply.succeeded);
@@ -542,17 +541,19 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pool_makes_the_meta_and_a_lost_one_is_not_made_anew() {
+    fn without_a_meta_no_pool_is_written() {
         let mut world = World { keys: Keys::new("/m/"), store: Memory::default() };
-        assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), Ok(true));
-        assert_eq!(
-            world.read().seen.record::<Meta>(&world.keys.meta()).ok().flatten().map(|meta| meta.id),
-            Some("new".to_owned())
-        );
-        let mut world = World { keys: Keys::new("/m/"), store: Memory::default() };
+        let refused = Err(PoolChangeRefused::OutOfService(OutOfService::NoMeta));
+        assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), refused);
+        assert!(world.read().lacks_store(&world.keys), "one may be founded");
+        let mut foreseen = world.read();
+        foreseen.assume_founded(&world.keys);
+        let planned = foreseen.plan(&world.keys, &PoolIntent::put(blue("a", WHOLE)), &HeldOfPool::default());
+        assert!(planned.is_ok_and(|txn| txn.is_some()));
         let address = "10.0.0.1".parse::<std::net::IpAddr>().expect("an address");
         world.store.put(world.keys.ip(&NetworkName::default(), address.into()), b"?".to_vec());
-        assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), Err(PoolChangeRefused::LostMeta));
+        assert_eq!(world.change(&PoolIntent::put(blue("a", WHOLE))), refused);
+        assert!(!world.read().lacks_store(&world.keys), "a lost meta is not made anew");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::names::{
     PoolName,
 };
 use super::{Addr, NetworkName};
+use crate::limits;
 
 /// The version of the stored records that this program reads and writes.
 pub const VERSION: u32 = 1;
@@ -897,6 +898,9 @@ pub struct Meta {
     /// Set while the store is under suspicion of having gone back in time: the epoch in which it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspect: Option<u64>,
+    /// The ids of the stores in whose place this one is, the oldest first: a node that knows one of them follows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaces: Vec<String>,
     /// Set while a migration is under way: why ADD must wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
@@ -908,6 +912,9 @@ pub struct Meta {
     rest: serde_json::Map<String, serde_json::Value>,
 }
 
+/// Stands for the id of a store that nobody can tell.
+const ANY_STORE: &str = "*";
+
 impl Meta {
     /// The state of a prefix that nothing was written to yet; `id` is a new one.
     #[must_use]
@@ -918,10 +925,32 @@ impl Meta {
             id,
             epoch: FIRST_EPOCH,
             suspect: None,
+            replaces: Vec::new(),
             paused: None,
             paused_since: None,
             rest: serde_json::Map::new(),
         }
+    }
+
+    /// It is in the place of the store with this id. The oldest are forgotten.
+    pub fn replace(&mut self, store: &str) {
+        if store != self.id && !self.has_replaced(store) {
+            self.replaces.push(store.to_owned());
+        }
+        let too_many = self.replaces.len().saturating_sub(limits::STORES_REPLACED);
+        self.replaces.drain(..too_many);
+    }
+
+    /// The state of a store that a person takes into service in place of one that was lost, whose id nobody can tell.
+    #[must_use]
+    pub fn in_place_of_any(id: String) -> Self {
+        Self { replaces: vec![ANY_STORE.to_owned()], ..Self::first(id) }
+    }
+
+    /// True if it is in the place of the store with this id.
+    #[must_use]
+    pub fn has_replaced(&self, store: &str) -> bool {
+        self.replaces.iter().any(|replaced| replaced == store || replaced == ANY_STORE)
     }
 
     /// ADD works again.
@@ -1229,6 +1258,10 @@ mod tests {
         check(&MemberRecord::new(Some(7), Some(9)), r#"{"v":1,"snapshot":7,"certificate_end":9}"#);
         check(&MemberRecord::new(None, None), r#"{"v":1}"#);
         check(&Meta::first("0f".into()), r#"{"v":1,"min_writer":1,"id":"0f","epoch":1}"#);
+        check(
+            &Meta::in_place_of_any("0f".into()),
+            r#"{"v":1,"min_writer":1,"id":"0f","epoch":1,"replaces":["*"]}"#,
+        );
         let pool =
             serde_json::from_str(r#"{"pool":"a","ranges":[{"range":"10.0.0.0/24"}]}"#).expect("a pool");
         check(

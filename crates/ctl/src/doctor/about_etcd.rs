@@ -234,7 +234,7 @@ fn in_service(prefix: &str, seen: &StoreSeen, other_store: Option<&str>) -> Chec
             );
         }
     };
-    match meta::judge(meta) {
+    match meta::judge(Some(meta)) {
         Ok(()) => CheckLine::ok(
             Check::Store,
             format!("store {} in epoch {}, at revision {}", meta.id, meta.epoch, seen.revision),
@@ -248,7 +248,7 @@ fn in_service(prefix: &str, seen: &StoreSeen, other_store: Option<&str>) -> Chec
             format!("each ADD waits: {}", why.words()),
             "let the migration end; if it was given up, `metes check --resume` ends the pause",
         ),
-        Err(why @ OutOfService::Newer(_)) => {
+        Err(why @ (OutOfService::Newer(_) | OutOfService::NoMeta)) => {
             CheckLine::bad(Check::Store, format!("each ADD fails: {}", why.words()), "use a newer metes")
         }
     }

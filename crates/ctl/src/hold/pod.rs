@@ -18,7 +18,7 @@ use metes_core::plan::hold_for::{
     HandOver, HandOverRefused, HandedOver, PodHoldMade, PodHoldRefused, PodHoldRequest, PodHolding,
 };
 use metes_core::pool::{
-    Addr, ClusterName, ContainerId, Held, HoldNote, InterfaceName, Keep, Meta, NetworkName, NodeName, Owner,
+    Addr, ClusterName, ContainerId, Held, HoldNote, InterfaceName, Keep, NetworkName, NodeName, Owner,
     OwnerKind, OwnerRecord, PodUid, Record, Reservation, SeatRecord, Subject,
 };
 use metes_core::snapshot::Snapshot;
@@ -26,7 +26,6 @@ use metes_core::txn::Entry;
 use metes_engine::drive::{Driver, Stopped};
 use metes_engine::kv::{Failure, Kv};
 use metes_engine::policy::Policy;
-use metes_engine::random::random_id;
 use metes_engine::release::{self, FreeError};
 use metes_engine::walk::walk;
 use metes_node::node;
@@ -151,8 +150,7 @@ async fn hold<K: Kv>(
     }
     let keep = args.keep.unwrap_or_default();
     let note = HoldNote { note: args.note.clone().unwrap_or_default(), seconds: keep.seconds() };
-    let (created_at, first_meta) = (node::timestamp(), Meta::first(random_id()));
-    let request = PodHoldRequest { hold, subject, addresses, note, created_at, first_meta };
+    let request = PodHoldRequest { hold, subject, addresses, note, created_at: node::timestamp() };
     let mut driver = Driver::new(session, Policy::hold(None, session.until));
     let doing = || format!("keep addresses for {}", request.subject);
     let made = match driver.run(&mut PodHolding::new(&request, session.keys)).await {
@@ -188,11 +186,8 @@ fn stopped_words(
             Ok(false)
         }
         Stopped::Failed(failure) | Stopped::Unsettled(_, failure) => Err(CliError::store(doing)(failure)),
-        Stopped::TooOld(why) => Err(CliError::Refused(format!("cannot {doing}: {why}"))),
         Stopped::OutOfTime => Err(CliError::OutOfTime(doing)),
-        Stopped::Suspect(_) | Stopped::OtherUsed(_) => {
-            unreachable!("without a witness nobody doubts the store")
-        }
+        Stopped::Suspect(_) => unreachable!("without a witness nobody doubts the store"),
     }
 }
 
@@ -239,9 +234,7 @@ pub(super) async fn end<K: Kv>(
             return Err(CliError::store(doing())(failure));
         }
         Err(Stopped::OutOfTime) => return Err(CliError::OutOfTime(doing())),
-        Err(Stopped::Suspect(_) | Stopped::OtherUsed(_) | Stopped::TooOld(_)) => {
-            unreachable!("without a witness nobody doubts the store, and this founds none")
-        }
+        Err(Stopped::Suspect(_)) => unreachable!("without a witness nobody doubts the store"),
     };
     terminal.tell(&format!("metes: {hold} {refused}"));
     Ok(false)

@@ -6,10 +6,8 @@ use super::words;
 use crate::{CliError, Context, Terminal};
 use metes_core::limits;
 use metes_core::plan::pool_change::{PoolChangeRefused, PoolIntent, StoredPools};
-use metes_core::pool::Meta;
 use metes_engine::kv::{Failure, Kv};
-use metes_engine::prefix::{self, FoundingError};
-use metes_engine::random::{random_id, random_pause};
+use metes_engine::random::random_pause;
 
 /// The most times that a change is judged. It is judged anew if another change came first, or if etcd did not answer.
 const TRIES: usize = 5;
@@ -46,14 +44,17 @@ pub(super) async fn change<K: Kv>(
         let context = context.renewed();
         let mut inventory = context.inventory("read the pools").await?;
         let intents = wanting(&inventory.pools).map_err(CliError::Refused)?;
-        let first = Meta::first(random_id());
         let mut ahead = inventory.pools.clone();
+        let lacks_store = ahead.lacks_store(context.session.keys);
+        if lacks_store {
+            ahead.assume_founded(context.session.keys);
+        }
         let all_held = HeldOfPools::new(&inventory);
         let mut judged = Vec::new();
         for intent in intents {
             let effect = PoolEffect::of(&intent, &ahead, &all_held);
             let held = held(ahead.get(intent.pool()), &all_held);
-            let is_change = match ahead.plan(context.session.keys, &intent, &held, &first) {
+            let is_change = match ahead.plan(context.session.keys, &intent, &held) {
                 Ok(txn) => txn.is_some(),
                 // It is gone by the request that was not answered.
                 Err(PoolChangeRefused::Missing(_)) if changing.unanswered.is_some() => false,
@@ -78,8 +79,14 @@ pub(super) async fn change<K: Kv>(
             return Ok(outside());
         }
         if is_any_change {
-            may_write(&context, &inventory.pools).await?;
-            terminal.confirm(how.yes || is_told, "Apply these changes?", "nothing was changed")?;
+            const UNDONE: &str = "nothing was changed";
+            _ = context.must_know_store(UNDONE).await?;
+            terminal.confirm(how.yes || is_told, "Apply these changes?", UNDONE)?;
+            if lacks_store {
+                context.renewed().must_have_store(UNDONE).await?;
+                told = Some(effects);
+                continue;
+            }
         }
         told = Some(effects);
         // How long a person thinks does not count.
@@ -92,7 +99,7 @@ pub(super) async fn change<K: Kv>(
             .collect();
         let mut is_done = true;
         for (intent, held) in planned {
-            let plan = inventory.pools.plan(context.session.keys, intent, &held, &first);
+            let plan = inventory.pools.plan(context.session.keys, intent, &held);
             let Some(txn) = plan.map_err(|why| refused(&why))? else { continue };
             match context.session.txn(&txn).await {
                 Ok(reply) if reply.succeeded => {
@@ -159,19 +166,6 @@ async fn left_outside<K: Kv>(context: &Context<'_, K>, wanting: Wanting<'_>) -> 
     let all_held = HeldOfPools::new(&inventory);
     let outside = |intent: &PoolIntent| PoolEffect::of(intent, &inventory.pools, &all_held).outside;
     Ok(intents.iter().map(outside).sum())
-}
-
-/// Returns an error if this node knows a reason not to write to this store, or if etcd is too old for a first write.
-async fn may_write<K: Kv>(context: &Context<'_, K>, pools: &StoredPools) -> Result<(), CliError> {
-    let keys = context.session.keys;
-    context.must_know_store("nothing was changed").await?;
-    if !pools.founds(keys) {
-        return Ok(());
-    }
-    prefix::may_found(context.session).await.map_err(|why| match why {
-        FoundingError::Failed(failure) => CliError::store("ask etcd for its version")(failure),
-        FoundingError::TooOld(text) => CliError::Refused(text),
-    })
 }
 
 fn refused(why: &PoolChangeRefused) -> CliError {

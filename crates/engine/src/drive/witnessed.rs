@@ -4,10 +4,11 @@
 //! that a store has forgotten something: a read may be answered by a member that is behind.
 
 use super::applied::AppliedAt;
-use super::{Driver, Stopped};
+use super::{Approach, Driver, Stopped};
+use crate::endpoints;
 use crate::kv::{Failure, Kv};
 use crate::policy::WitnessRun;
-use crate::prefix;
+use crate::prefix::{self, Doubt};
 use metes_core::fence::Fence;
 use metes_core::known::{HighWater, OwnKey, SeenAs, judged_by};
 use metes_core::plan::change::Commit;
@@ -159,14 +160,41 @@ impl<K: Kv> Driver<'_, K> {
         if self.is_key_forgotten(&known, seen, revision).await? {
             return Ok(());
         }
-        match prefix::accuse(self.session, seen, &known).await {
-            Ok(Some(epoch)) => Err(Stopped::Suspect(epoch)),
+        self.turn_to_sound(&known, seen).await?;
+        match self.accuse(seen, &known).await {
+            Ok(Some(doubt)) => Err(Stopped::Suspect(doubt)),
             Ok(None) => Ok(()),
             Err(why) => {
                 tracing::warn!(%why, "{NOT_MARKED}");
-                Err(Stopped::Suspect(known.epoch))
+                Err(Stopped::Suspect(Doubt::Suspect(known.epoch)))
             }
         }
+    }
+
+    async fn accuse(&self, seen: &Snapshot, known: &HighWater) -> Result<Option<Doubt>, Failure> {
+        let own_key = self.policy.witness.as_ref().map(|witness| witness.own_key.as_slice());
+        prefix::accuse(self.session, seen, known, own_key.unwrap_or_default()).await
+    }
+
+    /// True if another endpoint shows a store that contradicts nothing. From here on only such are asked.
+    async fn is_sound_elsewhere(&self, known: &HighWater) -> bool {
+        let own_key = self.policy.witness.as_ref().map(|witness| witness.own_key.as_slice());
+        endpoints::is_sound_elsewhere(self.session, known, own_key.unwrap_or_default()).await
+    }
+
+    /// Before the store is accused: ends the attempt if another endpoint shows a sound one. What was read and granted
+    /// here counts for nothing there, so the next attempt begins as after the end of its lease.
+    async fn turn_to_sound<D, R>(
+        &mut self,
+        known: &HighWater,
+        seen: &mut Snapshot,
+    ) -> Result<(), Stopped<D, R>> {
+        if !self.is_sound_elsewhere(known).await {
+            return Ok(());
+        }
+        *seen = Snapshot::default();
+        self.approach = Approach::Look;
+        Err(Stopped::Failed(Failure::LeaseNotFound))
     }
 
     /// True if the node's key is gone because a pass has deleted it.
@@ -200,8 +228,9 @@ impl<K: Kv> Driver<'_, K> {
         if self.is_key_forgotten(&known, seen, reply.revision).await? {
             return Ok(());
         }
-        let suspect = match prefix::accuse(self.session, seen, &known).await {
-            Ok(epoch) => Stopped::Suspect(epoch.unwrap_or(known.epoch)),
+        self.turn_to_sound(&known, seen).await?;
+        let suspect = match self.accuse(seen, &known).await {
+            Ok(doubt) => Stopped::Suspect(doubt.unwrap_or(Doubt::Suspect(known.epoch))),
             Err(why) => {
                 let why =
                     format!("the store is not the one that this node knows, and cannot be marked so: {why}");
@@ -230,15 +259,20 @@ impl<K: Kv> Driver<'_, K> {
             return Ok(());
         }
         let Some(known) = self.known.clone() else { return Ok(()) };
+        // What was applied in a store that has forgotten something stays there, and nobody has heard of it.
+        self.turn_to_sound(&known, seen).await?;
+        self.may_be_served = true;
         let accused = async {
             self.session.read(&[self.session.keys.meta()], seen).await?;
-            prefix::accuse(self.session, seen, &known).await
+            self.accuse(seen, &known).await
         };
-        if let Err(why) = accused.await {
-            tracing::warn!(%why, "{NOT_MARKED}");
-        }
-        self.may_be_served = true;
-        Err(Stopped::Suspect(known.epoch))
+        Err(Stopped::Suspect(match accused.await {
+            Ok(doubt) => doubt.unwrap_or(Doubt::Suspect(known.epoch)),
+            Err(why) => {
+                tracing::warn!(%why, "{NOT_MARKED}");
+                Doubt::Suspect(known.epoch)
+            }
+        }))
     }
 
     /// The node's key was put beside the ticket, after it was read there.

@@ -153,7 +153,7 @@ fn ask(id: &str, ns: u64, uid: &str) -> Ask {
     let labels = Labels { pod, cni_network: "net".into() };
     let wanted = Wanted::lowest_of(vec![set("10.0.0.0/29", "10.0.0.1", "10.0.0.6")]);
     let created_at = "2026-01-01T00:00:00Z".into();
-    let run = RunStamp { start: start(ns), machine: "m".into(), store_id: "s".into(), created_at };
+    let run = RunStamp { start: start(ns), machine: "m".into(), created_at };
     Ask::new(owner(id), labels, wanted, run)
 }
 
@@ -173,16 +173,10 @@ fn addresses_go_lowest_first_and_a_repetition_gets_the_same() {
 }
 
 #[test]
-fn the_first_commit_of_a_prefix_makes_meta_and_only_in_an_empty_one() {
+fn without_a_meta_nothing_is_given() {
     let mut world = World::new();
     world.store = Memory::default();
-    world.stand();
-    let Ok(Step::Commit(Commit { txn, .. })) = world.run(&ask("a", 1, "")) else { panic!("no commit") };
-    let mut occupied = world.store.clone();
-    occupied.put(world.keys.owner(&owner("z")), "");
-    assert!(!occupied.apply(&txn).succeeded);
-    assert!(world.store.apply(&txn).succeeded);
-    assert!(world.store.get(&world.keys.meta()).is_some());
+    assert_eq!(world.refusal(&ask("a", 1, "")), Refused::OutOfService(OutOfService::NoMeta));
 }
 
 #[test]

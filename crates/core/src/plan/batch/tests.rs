@@ -33,7 +33,6 @@ fn ask(id: &str) -> Ask {
     let stamp = RunStamp {
         start: RunStart { boot: "b".into(), ns: 5 },
         machine: "m".into(),
-        store_id: "s".into(),
         created_at: "2026-01-01T00:00:00Z".into(),
     };
     let owner = Owner::named(["-", "n", id, "eth0"]).expect("plain names");

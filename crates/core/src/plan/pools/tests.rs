@@ -147,7 +147,7 @@ fn elements(elements: &[&[&str]]) -> PoolsWanted {
 fn from(id: &str, ns: u64, pools: PoolsWanted) -> Ask {
     let pod = Pod { namespace: "ns".into(), name: "p".into(), uid: format!("u-{id}").parse().ok() };
     let start = RunStart { boot: "b".into(), ns };
-    let stamp = RunStamp { start, machine: "m".into(), store_id: "s".into(), created_at: String::new() };
+    let stamp = RunStamp { start, machine: "m".into(), created_at: String::new() };
     let owner = Owner::named(["east", "n", id, "eth0"]).expect("plain names");
     Ask::new(owner, Labels { pod, cni_network: "net".into() }, pools, stamp)
 }
