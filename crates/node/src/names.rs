@@ -140,7 +140,7 @@ mod tests {
     /// The store after an ADD of this node, at this revision.
     fn seen(keys: &Keys, identity: &Identity, revision: i64) -> HighWater {
         let key = Some(OwnKey::new(&keys.node(&identity.key()), revision));
-        HighWater { store: "s".to_owned(), epoch: 1, revision, key, etcd: 0 }
+        HighWater { store: "s".to_owned(), epoch: 1, revision, key, etcd: 0, elsewhere: false }
     }
 
     /// The former names, each with `?` if it is not known when the machine has used it last.

@@ -114,6 +114,7 @@ impl World<'_> {
         if let Ask::Txn(txn) = &sent.ask {
             self.note_hints(txn, sent.process);
         }
+        let is_silent = self.is_silent(&sent);
         let faults = if self.is_healing { Default::default() } else { self.plan.faults };
         let (chance, is_api, writes) = (&self.chance, sent.ask.is_of_api(), sent.ask.writes());
         let is_settling = matches!(&sent.ask, Ask::Txn(txn) if txn.step == "settle");
@@ -122,8 +123,6 @@ impl World<'_> {
             false => sent.until,
         };
         let not_known = || Failure::Unknown("the world has lost it".to_owned());
-        let is_silent = self.is_silent(&sent);
-        let chance = &self.chance;
         let answer_now = if is_silent {
             Some(("silent", Failure::Unreachable("it says nothing".into())))
         } else if is_api {
