@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, metes, network_as};
+use support::{Cluster, Etcd, Node, Outcome, Run, in_parallel, network_as};
 
 fn range() -> Value {
     network_as("1.1.0", "lan", json!({"range": "10.0.0.0/24"}))
