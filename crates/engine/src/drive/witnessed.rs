@@ -36,8 +36,8 @@ impl<K: Kv> Driver<'_, K> {
     /// Says so if the node has used this store before, and its own files know nothing of it. `seen` is what an ADD read
     /// before it wrote anything.
     pub(super) fn tell_of_lost_state(&self, seen: &Snapshot) {
-        let Some((own_key, _)) = self.own_key().filter(|_| self.known.is_none() && self.put_at.is_none())
-        else {
+        let knows_key = self.known.as_ref().is_some_and(|known| known.key.is_some());
+        let Some((own_key, _)) = self.own_key().filter(|_| !knows_key && self.put_at.is_none()) else {
             return;
         };
         if seen.mod_revision(own_key) > 0 {
