@@ -46,7 +46,8 @@ pub async fn add<K: Kv>(run: &Run<'_, K>, ask: &Ask) -> Result<AddDone, Error> {
         // What it has seen of the store is newer.
         mark = run.read_mark().unwrap_or(mark);
     }
-    let mut allotment = Allotment::new(ask, run.session.keys).by_clock(Clock::new(run.clock));
+    let clock = Clock::new(run.clock);
+    let mut allotment = Allotment::new(ask, run.session.keys).by_clock(&clock);
     let left = LeftBehind::read(mark, (&run.scope_hints, &run.owner_hints), run.session.keys, &allotment);
     if !left.has_own_key(&run.own_key) {
         run.node.names().keep_present(run.session.keys, Some(&left.known()));

@@ -63,11 +63,12 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
             Err(neither) => tracing::warn!(%owner, "{}: asking etcd all the same", neither.msg),
         }
     }
+    let clock = Clock::new(run.clock);
     let free = Free {
         caller: Some(Caller { machine: &run.identity.machine, pod_uid }),
         tombstone: Some(&run.start),
         former: &former,
-        ..Free::of(owner, FreeGuard::OlderThan(&run.start, Some(Clock::new(run.clock))))
+        ..Free::of(owner, FreeGuard::OlderThan(&run.start, Some(&clock)))
     };
     let mut leases = mark.as_ref().map(|mark| mark.hints.cooling_for(&run.start)).unwrap_or_default();
     let recall = run.recalling(mark.as_ref().map(|mark| mark.seen.clone()));
@@ -211,7 +212,7 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner, does: impl Fn(&RunStar
 
 /// True if a run that was spooled is older than this one.
 fn is_older<K: Kv>(run: &Run<'_, K>, spooled: &RunStart) -> bool {
-    run.start.is_after(Some(spooled), Some(&(run.clock)()))
+    run.start.is_after(Some(spooled), Some(&Clock::new(run.clock)))
 }
 
 fn spool<K: Kv>(

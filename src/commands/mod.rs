@@ -310,7 +310,7 @@ impl<'a, K: Kv> Run<'a, K> {
         until: Instant,
     ) -> Result<(Freed, bool), NotFreed> {
         let Spooled { owner, start, machine, pod_uid, unanswered } = spooled;
-        let clock = Clock::new(self.clock);
+        let clock = &Clock::new(self.clock);
         let guard =
             if *unanswered { FreeGuard::Unanswered(start, clock) } else { FreeGuard::UpTo(start, clock) };
         // Another node may still serve a ticket of an earlier boot, so it needs a tombstone, too.

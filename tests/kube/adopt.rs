@@ -15,6 +15,17 @@ const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
 const CLAIMS: &str = "/apis/resource.k8s.io/v1/resourceclaims";
 const SUSPECT: &str = r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"suspect":1}"#;
 
+/// Puts the store under suspicion; one that nobody has used is founded so.
+fn suspect(world: &World) {
+    let store = world.cluster.store();
+    let meta = store.get(META).map(|meta| {
+        let mut meta: Value = serde_json::from_slice(&meta).expect("a meta");
+        meta["suspect"] = meta["epoch"].clone();
+        meta.to_string()
+    });
+    store.put(META, meta.unwrap_or_else(|| SUSPECT.to_owned()));
+}
+
 /// A cluster of pods with a second interface, on a store of its own.
 struct World {
     cluster: Cluster,
@@ -477,7 +488,12 @@ fn whatever_nobody_can_decide_leaves_the_store_suspect() {
     let cut = world.cluster.node(&format!("cut-{}", world.namespace));
     let cut_off = world.api.node(cut.name());
     cut_off.ready(false);
-    let away = cut.add("away").pod("ns", "away", "u-2").config(&config).run().address();
+    let away = cut
+        .add("away")
+        .pod("ns", "away", "00000000-0000-4000-8000-000000000002")
+        .config(&config)
+        .run()
+        .address();
     pods.push(uses("away", "blue", json!([away])));
     // A reservation whose owner has no record.
     let torn = world.node.add("torn").pod("ns", "torn", "u-3").config(&config).run().address();
@@ -550,7 +566,7 @@ fn what_a_pod_asked_for_and_its_status_does_not_list_is_told() {
         {"name": full("old"), "ips": ["10.71.0.9"]},
     ]));
     let nameless = nameless.create();
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let report = world.adopted();
     let rows = report["adopted"].as_array().expect("a list");
     let interfaces: Vec<&str> = rows.iter().filter_map(|row| row["interface"].as_str()).collect();
@@ -580,7 +596,7 @@ fn what_a_pod_asked_for_and_its_status_does_not_list_is_told() {
     pods.push(starting);
     // Multus attaches nothing to it.
     asks("on-host", "blue").with(json!({"spec": {"hostNetwork": true}})).create();
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let row = |pod: &str, kind: &str, address: &str| (pod.to_owned(), kind.to_owned(), address.to_owned());
     let expected = [
         row("replaced", "no-status", ""),
@@ -644,7 +660,7 @@ fn pods_that_changed_addresses_among_them_are_put_right_together() {
         pod.tell();
     }
     let all = || pair.iter().chain(&ring).chain(&halves).chain(&chain);
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let before = world.cluster.store().revision();
     let dry = world.adopt(&["--dry-run"]).ok();
     assert_eq!(world.cluster.store().revision(), before);
@@ -678,7 +694,7 @@ fn who_gives_up_an_address_must_say_so_and_get_what_it_uses() {
     pods[0].addresses = pods[1].addresses.clone();
     pods[1].addresses = vec![format!("{foreign}/24")];
     pods.iter().for_each(Attached::tell);
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let row = |pod: &str, address: &str| (pod.to_owned(), "held".to_owned(), address.to_owned());
     let expected = [row("a", &pods[0].ips()[0]), row("b", &foreign)];
     assert_eq!(world.conflicts(&[]), expected, "neither is made while the other cannot be");
@@ -712,7 +728,7 @@ fn a_trade_that_is_killed_leaves_nothing_doubled_and_is_finished_by_the_next_run
     ] {
         for point in points {
             shift(&mut pods[..ring]);
-            world.cluster.store().put(META, SUSPECT);
+            suspect(&world);
             let killed = kill(point);
             assert!(!killed.succeeded() && !world.meta()["suspect"].is_null(), "{killed}");
             let listed = world.holders();
@@ -870,7 +886,7 @@ fn a_holder_that_comes_back_before_it_is_replaced_keeps_what_it_has() {
     let world = World::new();
     let config = world.network("blue", json!({"range": "10.70.0.0/24"}));
     let holder = world.attached("holder", &config);
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let status = json!([{"name": "blue", "interface": "net1", "ips": holder.ips()}]);
     world.pod("claimant").network_status(&status).create();
     // In the listing it is missing, and a second look finds it.
@@ -1055,7 +1071,7 @@ fn the_record_of_an_earlier_sandbox_is_kept_from_garbage_collection() {
 #[test]
 fn a_definition_gets_no_more_than_the_host_file_allows() {
     let world = World::new();
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let allows = |prefix: &str| {
         let keys = json!({"allowed": {"prod": [prefix]}});
         world.cluster.node_with("strict", keys).host_file()
@@ -1135,7 +1151,7 @@ fn what_a_resource_claim_uses_is_reserved_for_it_again() {
     // The backup is older than this one.
     lost.run(world.node.del(&lost.uid), &config).silent();
     world.cluster.store().delete_prefix("v1/tombstone/");
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let report = world.adopted();
     assert_eq!(report["present"], 1, "{report}");
     assert_eq!(report["adopted"][0]["pod"], format!("{}/lost-pod", world.namespace), "{report}");
@@ -1152,7 +1168,7 @@ fn what_a_resource_claim_uses_is_reserved_for_it_again() {
 #[test]
 fn a_resource_claim_that_cannot_be_placed_is_a_conflict() {
     let world = World::new();
-    world.cluster.store().put(META, SUSPECT);
+    suspect(&world);
     let config = |range: &str| json!({"config": network_as("1.0.0", "dra", json!({"range": range}))});
     ClaimOf::new(&world, "outside", config("10.66.1.0/24"), "10.66.0.1");
     ClaimOf::new(&world, "first", config("10.66.0.0/24"), "10.66.0.3");

@@ -250,7 +250,7 @@ fn what_was_half_done_is_finished_and_what_is_too_wide_is_taken_away() {
         assert!(etcdctl(&nodes, 1, words).status.success(), "{words:?}");
     }
     let text = succeeds(verb(&nodes, "etcd-roles", 1));
-    assert!(text.contains("gave the role metes-node 14 permissions, and took 1"), "{text}");
+    assert!(text.contains("gave the role metes-node 15 permissions, and took 1"), "{text}");
     assert!(text.contains("switched authentication on"), "{text}");
     let text = succeeds(verb(&nodes, "etcd-roles", 1));
     assert_eq!(text, "metes-install: users and roles are as they should be, and authentication is on\n");

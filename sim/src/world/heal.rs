@@ -103,7 +103,10 @@ impl World<'_> {
             let stored = self.model.entry(&self.shared.keys.owner(&sandbox.owner));
             let is_unanswered = stored.is_some_and(|record| record.create_revision == record.mod_revision);
             let is_given_back = start.is_some_and(|start| sandbox.given_back.contains(start));
-            if self.truth.order(start) <= sandbox.spooled || is_given_back && is_unanswered {
+            // The clock went back before that DEL, and has caught up since: now the record seems to be younger.
+            let seems_younger = start.is_some_and(|start| self.truth.seems_younger(start, sandbox.spooled));
+            let is_older = self.truth.order(start) <= sandbox.spooled && !seems_younger;
+            if is_older || is_given_back && is_unanswered {
                 return Err(format!("{} holds what a spooled DEL should have freed", words(&sandbox.owner)));
             }
         }

@@ -139,6 +139,12 @@ impl Truth {
         start.and_then(|start| self.starts.get(start)).map_or(0, |(order, _)| *order)
     }
 
+    /// True if this start comes later by its clock than the one at this position of the same boot.
+    pub(crate) fn seems_younger(&self, start: &RunStart, order: u64) -> bool {
+        let is_it = |other: &RunStart, at: u64| at == order && other.boot == start.boot;
+        self.starts.iter().any(|(other, (at, _))| is_it(other, *at) && other.ns < start.ns)
+    }
+
     /// From now on the sandbox may lose its addresses.
     pub(crate) fn end(&mut self, id: SandboxId) {
         let sandbox = &mut self.sandboxes[id];

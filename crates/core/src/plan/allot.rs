@@ -66,7 +66,7 @@ pub struct Allotment<'a> {
     /// An owner whose addresses it may take over, as another run of the node has left it. A look reads its keys, too.
     older: Option<OwnerLeft>,
     /// The clock of the node. Without it, a start that is later than its own counts as younger.
-    clock: Option<Clock<'a>>,
+    clock: Option<&'a Clock<'a>>,
 }
 
 /// The key and the value of the record of the ranges that a configuration asks for.
@@ -83,7 +83,7 @@ impl<'a> Allotment<'a> {
 
     /// Compares starts by this clock of its node.
     #[must_use]
-    pub fn by_clock(self, clock: Clock<'a>) -> Self {
+    pub fn by_clock(self, clock: &'a Clock<'a>) -> Self {
         Self { clock: Some(clock), ..self }
     }
 
@@ -211,8 +211,7 @@ impl Change for Allotment<'_> {
 
     fn cooling(&mut self, seen: &Snapshot) -> Option<(Vec<u32>, &mut CoolingLeases)> {
         let asked = self.resolve(seen).ok()?;
-        let now = self.clock.map(Clock::now);
-        let given_up = older_owner(&asked, self.keys, seen, now.as_ref()).ok()??.record;
+        let given_up = older_owner(&asked, self.keys, seen, self.clock).ok()??.record;
         let cooldowns = given_up.cooling().map(|(.., cooldown_s)| cooldown_s);
         let needed = if asked.gives(&given_up.addresses) { Vec::new() } else { cooldowns.collect() };
         drop(asked);
@@ -234,10 +233,10 @@ impl Change for Allotment<'_> {
             Err(pools) => return Ok(Step::read(pools)),
         };
         let Self { leases, stray, .. } = self;
-        let now = self.clock.map(Clock::now);
+        let clock = self.clock;
         let (asked, kept) = (&asked, self.kept.as_ref());
         let deciding =
-            Deciding { asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept, stray, now };
+            Deciding { asked, keys, snapshot: seen, fence, line, was_deleted, leases, kept, stray, clock };
         match deciding.decide() {
             Ok(step) => Ok(step),
             Err(Halt::Read(ops)) => Ok(Step::Read(ops)),
@@ -284,8 +283,8 @@ struct Deciding<'a> {
     leases: &'a CoolingLeases,
     kept: Option<&'a KeptRanges>,
     stray: &'a [NetworkAddress],
-    /// The node's clock, read after the snapshot was.
-    now: Option<RunStart>,
+    /// The node's clock.
+    clock: Option<&'a Clock<'a>>,
 }
 
 /// An older owner of the same interface of the same pod.
@@ -301,7 +300,7 @@ impl Deciding<'_> {
         let was_deleted = self.judge_tombstone()? || self.was_deleted;
         let own = self.keys.owner(&self.asked.ask.owner);
         let mine = self.snapshot.record::<OwnerRecord>(&own)?;
-        let older = older_owner(self.asked, self.keys, self.snapshot, self.now.as_ref())?;
+        let older = older_owner(self.asked, self.keys, self.snapshot, self.clock)?;
         match (mine, older) {
             (Some(record), _) => self.repeat(record),
             (None, Some(older)) if !was_deleted && self.asked.gives(&older.record.addresses) => {
@@ -351,7 +350,7 @@ impl Deciding<'_> {
 
     /// True if this run is younger than what started at `other`.
     fn is_after(&self, other: &RunStart) -> bool {
-        self.asked.ask.stamp.start.is_after(Some(other), self.now.as_ref())
+        self.asked.ask.stamp.start.is_after(Some(other), self.clock)
     }
 
     /// The owner holds addresses already. They are the answer, if they fit.
@@ -555,12 +554,11 @@ impl Deciding<'_> {
 }
 
 /// The owner that the pod index names, if it is on this node, is not this run's owner, and is older than this run.
-/// `now` is the node's clock, read after the snapshot was.
 fn older_owner(
     asked: &Resolved<'_>,
     keys: &Keys,
     snapshot: &Snapshot,
-    now: Option<&RunStart>,
+    clock: Option<&Clock<'_>>,
 ) -> Result<Option<Older>, Halt> {
     let ask = asked.ask;
     for key in asked.index_keys(keys) {
@@ -576,7 +574,7 @@ fn older_owner(
         if record.labels.pod.uid != ask.labels.pod.uid {
             continue;
         }
-        if !ask.stamp.start.is_after(record.start.as_ref(), now) {
+        if !ask.stamp.start.is_after(record.start.as_ref(), clock) {
             return Err(Halt::Refuse(Refused::Outlived(owner)));
         }
         return Ok(Some(Older { owner, record }));

@@ -395,7 +395,7 @@ impl<'a> Batch<'a> {
         builder.delete(own.clone());
         free::free_reservations(self.keys, owner, &record, builder, &mut self.changes);
         free::free_index(self.keys, owner, &record, builder);
-        let tombstone = Burying { start, now: None };
+        let tombstone = Burying { start, clock: None };
         free::bury(self.keys, owner, &tombstone, LeaseId(*lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
         builder.effects.removes.push(waiting.ticket.key.clone());
@@ -417,7 +417,7 @@ impl<'a> Batch<'a> {
         }
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
         builder.unchanged(own.clone());
-        let burying = Burying { start: &request.start, now: None };
+        let burying = Burying { start: &request.start, clock: None };
         free::bury(self.keys, owner, &burying, LeaseId(request.lease), builder)?;
         builder.delete(waiting.ticket.key.clone());
         builder.effects.removes.push(waiting.ticket.key.clone());

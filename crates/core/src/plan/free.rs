@@ -25,24 +25,23 @@ use crate::txn::{Compare, Entry, Op};
 #[derive(Debug, Clone, Copy)]
 pub enum FreeGuard<'a> {
     /// A record that is older than this start (DEL). A head that frees for another node has not that node's clock.
-    OlderThan(&'a RunStart, Option<Clock<'a>>),
+    OlderThan(&'a RunStart, Option<&'a Clock<'a>>),
     /// A record of the run of this start, or an older one.
     ///
     /// A DEL that was spooled before a reboot frees nothing that was reserved after the reboot.
-    UpTo(&'a RunStart, Clock<'a>),
+    UpTo(&'a RunStart, &'a Clock<'a>),
     /// The record that the run of this start made, if no other run has answered with it since.
-    Unanswered(&'a RunStart, Clock<'a>),
+    Unanswered(&'a RunStart, &'a Clock<'a>),
     /// The record of this mod revision (a person's release, the reconciler).
     AsRead(i64),
 }
 
-impl FreeGuard<'_> {
+impl<'a> FreeGuard<'a> {
     pub(crate) fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
         match self {
-            FreeGuard::OlderThan(start, _) => start.is_after(record.start.as_ref(), self.now().as_ref()),
+            FreeGuard::OlderThan(start, _) => start.is_after(record.start.as_ref(), self.clock()),
             FreeGuard::UpTo(start, _) => {
-                record.start.as_ref() == Some(start)
-                    || start.is_after(record.start.as_ref(), self.now().as_ref())
+                record.start.as_ref() == Some(start) || start.is_after(record.start.as_ref(), self.clock())
             }
             // A run that answers with a record writes it again.
             FreeGuard::Unanswered(start, _) => record.start.as_ref() == Some(start) && created == modified,
@@ -50,11 +49,11 @@ impl FreeGuard<'_> {
         }
     }
 
-    /// The present clock of the node whose starts are compared, if it is known.
-    fn now(self) -> Option<RunStart> {
+    /// The clock of the node whose starts are compared, if it is known.
+    fn clock(self) -> Option<&'a Clock<'a>> {
         match self {
-            FreeGuard::OlderThan(_, clock) => clock.map(Clock::now),
-            FreeGuard::UpTo(_, clock) | FreeGuard::Unanswered(_, clock) => Some(clock.now()),
+            FreeGuard::OlderThan(_, clock) => clock,
+            FreeGuard::UpTo(_, clock) | FreeGuard::Unanswered(_, clock) => Some(clock),
             FreeGuard::AsRead(_) => None,
         }
     }
@@ -364,13 +363,13 @@ impl<'a> Freeing<'a> {
     /// enough and stays: it was put after every run of an earlier boot had read. One of an earlier boot may have been
     /// read by the ADD that is to be stopped.
     fn tombstone(&self, seen: &Snapshot) -> Option<Burying<'_>> {
-        let (start, now) = (self.free.tombstone?, self.free.guard.now());
-        let is_enough = |standing: &Tombstone, now: &RunStart| {
-            start.is_of_another_boot(now) && !standing.start.is_of_another_boot(now)
+        let (start, clock) = (self.free.tombstone?, self.free.guard.clock());
+        let is_enough = |standing: &Tombstone, clock: &Clock<'_>| {
+            clock.is_of_another_boot(start) && !clock.is_of_another_boot(&standing.start)
         };
         let standing = seen.record::<Tombstone>(&self.keys.tombstone(self.free.owner)).ok().flatten();
-        let is_needed = !standing.zip(now.as_ref()).is_some_and(|(standing, now)| is_enough(&standing, now));
-        is_needed.then_some(Burying { start, now })
+        let is_needed = !standing.zip(clock).is_some_and(|(standing, clock)| is_enough(&standing, clock));
+        is_needed.then_some(Burying { start, clock })
     }
 
     /// There is nothing to free. Only the tombstone is put, if the owner's record is still as it was read.
@@ -437,8 +436,8 @@ pub(crate) struct Freeable<'a> {
 /// A tombstone to be put.
 pub(crate) struct Burying<'a> {
     pub(crate) start: &'a RunStart,
-    /// The clock of the start's node, read after the present tombstone was; none where nobody has that clock.
-    pub(crate) now: Option<RunStart>,
+    /// The clock of the node of the start; none where nobody has that clock.
+    pub(crate) clock: Option<&'a Clock<'a>>,
 }
 
 /// Frees all that an owner holds, behind `fence`.
@@ -577,7 +576,7 @@ pub fn networks(record: &OwnerRecord) -> BTreeSet<&NetworkName> {
 pub(crate) fn bury(
     keys: &Keys,
     owner: &Owner,
-    Burying { start, now }: &Burying<'_>,
+    Burying { start, clock }: &Burying<'_>,
     lease: LeaseId,
     builder: &mut Builder<'_>,
 ) -> Result<(), BadRecord> {
@@ -585,7 +584,7 @@ pub(crate) fn bury(
     builder.unchanged(key.clone());
     let standing = builder.seen().record::<Tombstone>(&key)?;
     let standing = standing.map(|tombstone| tombstone.start);
-    if start.is_after(standing.as_ref(), now.as_ref()) || standing.as_ref() == Some(start) {
+    if start.is_after(standing.as_ref(), *clock) || standing.as_ref() == Some(start) {
         builder.put_on(key, Tombstone::new((*start).clone()).encode(), lease);
     }
     Ok(())
@@ -605,12 +604,12 @@ mod tests {
         let before_boot = start("a", 50);
         let (read, before_read) = (|| start("b", 12), start("b", 20));
         let clock = Clock::new(&read);
-        let older = FreeGuard::OlderThan(&now, Some(clock));
+        let older = FreeGuard::OlderThan(&now, Some(&clock));
         let elsewhere = FreeGuard::OlderThan(&now, None);
-        let spooled = FreeGuard::UpTo(&now, clock);
-        let spooled_before = FreeGuard::UpTo(&before_boot, clock);
-        let spooled_before_clock_went_back = FreeGuard::UpTo(&before_read, clock);
-        let unanswered = FreeGuard::Unanswered(&now, clock);
+        let spooled = FreeGuard::UpTo(&now, &clock);
+        let spooled_before = FreeGuard::UpTo(&before_boot, &clock);
+        let spooled_before_clock_went_back = FreeGuard::UpTo(&before_read, &clock);
+        let unanswered = FreeGuard::Unanswered(&now, &clock);
         for (which, of, admitted) in [
             (older, None, true),
             (older, Some(start("b", 9)), true),
@@ -706,7 +705,7 @@ mod tests {
         let owner = Owner::named(["east", "n", "c", "eth0"]).expect("plain names");
         let (keys, spooled) = (Keys::new("/m/"), start("a", 30));
         let now = || start("b", 40);
-        let (of, clock) = (&spooled, Clock::new(&now));
+        let (of, clock) = (&spooled, &Clock::new(&now));
         let guards = [FreeGuard::UpTo(of, clock), FreeGuard::Unanswered(of, clock)];
         let rows = [
             (None, true),

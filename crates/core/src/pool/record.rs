@@ -17,7 +17,7 @@ use super::names::{
     ClusterName, ContainerId, ContainerKind, InterfaceName, InvalidName, NO_CLUSTER, NodeName, PodUid,
     PoolName,
 };
-use super::{Addr, NetworkName};
+use super::{Addr, Clock, NetworkName};
 use crate::limits;
 
 /// The version of the stored records that this program reads and writes.
@@ -225,15 +225,15 @@ pub struct RunStart {
 }
 
 impl RunStart {
-    /// True if something started at `other` (nothing: no start known) is older than this run. `now` is the node's
-    /// clock, read after `other` was; none where nobody has that clock.
+    /// True if something started at `other` (nothing: no start known) is older than this run, by the clock of the node;
+    /// none where nobody has that clock.
     ///
     /// Older means: no start; of another boot, or from before the clock went back, and this run is not; or an earlier
     /// moment.
     #[must_use]
-    pub fn is_after(&self, other: Option<&RunStart>, now: Option<&RunStart>) -> bool {
+    pub fn is_after(&self, other: Option<&RunStart>, clock: Option<&Clock<'_>>) -> bool {
         let Some(other) = other else { return true };
-        let is_past = |start: &RunStart| now.is_some_and(|now| start.is_of_another_boot(now));
+        let is_past = |start: &RunStart| clock.is_some_and(|clock| clock.is_of_another_boot(start));
         match (is_past(self), is_past(other)) {
             (false, true) => true,
             (true, false) => false,
@@ -1363,7 +1363,10 @@ mod tests {
     #[test]
     fn older_is_no_start_another_boot_or_an_earlier_moment() {
         let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
-        let (run, now) = (start("b1", 10), start("b1", 12));
+        let run = start("b1", 10);
+        let now = std::cell::Cell::new(12);
+        let read = || start("b1", now.get());
+        let clock = Clock::new(&read);
         for (other, is_older_here, is_older_elsewhere) in [
             (None, true, true),
             (Some(start("b0", 99)), true, true),
@@ -1374,14 +1377,18 @@ mod tests {
             // Only the node's own clock shows that it is from before the clock went back.
             (Some(start("b1", 13)), true, false),
         ] {
-            assert_eq!(run.is_after(other.as_ref(), Some(&now)), is_older_here, "{other:?}");
+            assert_eq!(run.is_after(other.as_ref(), Some(&clock)), is_older_here, "{other:?}");
             assert_eq!(run.is_after(other.as_ref(), None), is_older_elsewhere, "{other:?}");
         }
         for before in [start("b0", 5), start("b1", 14)] {
-            assert!(!before.is_after(Some(&run), Some(&now)), "{before:?}");
-            assert!(before.is_after(Some(&start("b2", 5)), Some(&now)), "{before:?}");
+            assert!(!before.is_after(Some(&run), Some(&clock)), "{before:?}");
+            assert!(before.is_after(Some(&start("b2", 5)), Some(&clock)), "{before:?}");
         }
-        assert!(start("b1", 14).is_after(Some(&start("b1", 13)), Some(&now)));
+        assert!(start("b1", 14).is_after(Some(&start("b1", 13)), Some(&clock)));
+        // The run takes long, and the clock catches up.
+        now.set(20);
+        assert!(run.is_after(Some(&start("b1", 13)), Some(&clock)));
+        assert!(!run.is_after(Some(&start("b1", 15)), Some(&clock)));
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl World {
         let mut snapshot = Snapshot::default();
         for _ in 0..10 {
             let now = || start(self.now);
-            let allotment = Allotment::new(ask, &self.keys).by_clock(Clock::new(&now));
+            let clock = Clock::new(&now);
+            let allotment = Allotment::new(ask, &self.keys).by_clock(&clock);
             match (Allotment { was_deleted, ..allotment }).plan(&snapshot, &self.fence(), &Line::default()) {
                 Ok(Step::Read(ops)) => self.store.read_all(&ops, &mut snapshot),
                 other => return other,
@@ -555,7 +556,7 @@ fn a_free_leaves_the_youngest_tombstone() {
             &world.keys,
             &snapshot,
             Freeable { owner: &owner, record: &record, leases: None },
-            Some(Burying { start: &start, now: None }),
+            Some(Burying { start: &start, clock: None }),
             &fence,
             Mode::Whole,
         );
