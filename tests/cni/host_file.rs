@@ -300,7 +300,14 @@ fn endpoints_and_prefix() {
     let dead = dead_endpoint();
     let live = Etcd::shared().endpoint();
     let with = |keys: Value| cluster.node_with("a", json!({"etcd": keys}));
+    // A node that knows no store asks for more than half of the endpoints.
     report([
+        add_and_del(
+            "a new node, and one of two is dead",
+            "11 more than half",
+            &with(json!({"endpoints": [dead, live]})),
+        ),
+        add_and_del("the live endpoint alone", "ok", &with(json!({"endpoints": [live]}))),
         add_and_del("the first endpoint is dead", "ok", &with(json!({"endpoints": [dead, live]}))),
         add_and_del("the second endpoint is dead", "ok", &with(json!({"endpoints": [live, dead]}))),
         judge(
