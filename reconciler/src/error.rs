@@ -24,7 +24,7 @@ pub enum RunError {
     #[error("{}; {}", .0, .0.remedy())]
     Store(#[from] Failure),
     /// The endpoints are not of one store, or none can be founded.
-    #[error("{}{}", .0, if matches!(.0, NoStore::Differ(_)) { format!("; {}", NoStore::MEMBERS_OF_ONE) } else { String::new() })]
+    #[error("{}", no_store(.0))]
     NoStore(NoStore),
     /// There was no time left for one owner, or for the meta.
     #[error("{}; {}", .0, OutOfTime::REASONS)]
@@ -115,5 +115,12 @@ impl From<MetaError> for RunError {
             MetaError::Bad(bad) => RunError::Bad(bad),
             MetaError::Newer(version) => RunError::Newer(version),
         }
+    }
+}
+
+fn no_store(why: &NoStore) -> String {
+    match why {
+        NoStore::Differ(_) => format!("{why}; {}", NoStore::MEMBERS_OF_ONE),
+        _ => why.to_string(),
     }
 }

@@ -33,9 +33,9 @@ pub struct AddDone {
 
 /// Reserves the addresses that `ask` asks for.
 ///
-/// A node that knows no store yet asks all endpoints which one they are, and founds it where there is none. Then the run
-/// carries out the frees that earlier runs of this owner have spooled. It plans on the hints that earlier runs
-/// of the node have left behind, or on a look, and leaves such hints for the next run. If no address is free, it tries
+/// A node that knows no store yet asks all endpoints which one they are, and founds it where there is none. Then the
+/// run carries out the frees that earlier runs of this owner have spooled. It plans on the hints that earlier runs of
+/// the node have left behind, or on a look, and leaves such hints for the next run. If no address is free, it tries
 /// to make room before it answers that a range or pool is full.
 ///
 /// # Errors

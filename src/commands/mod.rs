@@ -176,8 +176,8 @@ impl<'a, K: Kv> Run<'a, K> {
         Ok(store.filter(|_| self.node.other_prefix().is_none()).map(|store| self.make_mark(store)))
     }
 
-    /// The node's mark, for an ADD. Where the endpoints agree that there is no store, it founds one, unless this machine
-    /// has used another.
+    /// The node's mark, for an ADD. Where the endpoints agree that there is no store, it founds one, unless this
+    /// machine has used another.
     ///
     /// # Errors
     /// A CNI error; then nothing was written but, at most, the meta of a store that has nothing else.

@@ -1342,7 +1342,8 @@ fn a_suspect_store_is_accepted() {
     let mut gc = network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}));
     gc["cni.dev/valid-attachments"] = json!([]);
     node.change_host_file(json!({"gc_grace_s": 0}));
-    cluster.store().put(META, r#"{"v":1,"min_writer":1,"id":"test","epoch":1,"suspect":1}"#);
+    let suspect = json!({"v": 1, "min_writer": 1, "id": id_of(&cluster), "epoch": 1, "suspect": 1});
+    cluster.store().put(META, suspect.to_string());
     let check = node.cli(["check", "-o", "json"]);
     assert_eq!((check.status.code(), violations(&check)), (Some(1), vec!["suspect".to_owned()]), "{check}");
     add(&node, "c3", "u3").error(102);

@@ -6,8 +6,8 @@
 //! - [`keys`], [`txn`], [`snapshot`]: the key layout, a request, and the keys that were read.
 //! - [`builder`]: a transaction that changes reservations, built from a snapshot.
 //! - [`ticket`], [`request`], [`mod@line`], [`fence`]: a run in a queue, and the bound of its commit.
-//! - [`meta`], [`known`], [`agreement`]: the store's own record, a node's knowledge of the store, and what all endpoints
-//!   say of it to a node that has none. [`cooling`]: leases of addresses that rest.
+//! - [`meta`], [`known`], [`agreement`]: the store's own record, a node's knowledge of the store, and what all
+//!   endpoints say of it to a node that has none. [`cooling`]: leases of addresses that rest.
 //! - [`plan`]: the next step of each change.
 //! - [`limits`]: all bounds. [`named`]: enums whose variants have names. [`memory`]: a store for unit tests.
 

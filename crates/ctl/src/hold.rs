@@ -169,18 +169,16 @@ fn hold_time(text: &str) -> Result<Duration, String> {
     }
 }
 
+const UNDONE: &str = "no address was set aside, and no hold was ended";
+
 /// Sets addresses aside or ends that, each in a transaction of its own. One that is refused does not stop the others.
 pub(super) async fn hold<K: Kv>(
     context: &Context<'_, K>,
     args: &HoldArgs,
     terminal: &mut Terminal<'_>,
 ) -> Result<ExitCode, CliError> {
-    let undone = "no address was set aside, and no hold was ended";
     let of_pods = pod::asked(args)?;
-    match args.note.is_some() || !of_pods.is_empty() {
-        true => context.must_have_store(undone).await?,
-        false => _ = context.must_know_store(undone).await?,
-    }
+    context.must_know_store(UNDONE).await?;
     let done = match &args.note {
         _ if !of_pods.is_empty() => pod::hold_all(context, args, of_pods, terminal).await?,
         Some(note) => hold_all(context, args, note, terminal).await?,
@@ -206,6 +204,10 @@ async fn hold_all<K: Kv>(
                 "metes: {address} is in no known range of network {network}: no container would get it anyway"
             ));
         }
+    }
+    // What is refused founds no store.
+    if placed.iter().any(|(_, network)| network.is_ok()) {
+        context.must_have_store(UNDONE).await?;
     }
     // etcd counts whole seconds.
     let seconds = args.time.map(|time| time.as_secs() + u64::from(time.subsec_nanos() > 0));

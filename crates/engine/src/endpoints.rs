@@ -39,8 +39,8 @@ pub enum NoStore {
 
 impl NoStore {
     /// The remedy where endpoints differ.
-    pub const MEMBERS_OF_ONE: &'static str = "name the members of one etcd in `etcd.endpoints`; a member that was begun anew by mistake must join the \
-         others: etcdctl member list tells which ones they are";
+    pub const MEMBERS_OF_ONE: &'static str = "name the members of one etcd in `etcd.endpoints`; a member that was \
+         begun anew by mistake must join the others: etcdctl member list tells which ones they are";
 }
 
 /// Asks all endpoints which store they are, for `whole` at most. Returns the store that more than half of them show,
@@ -120,8 +120,8 @@ fn shown(Voice { cluster, member, reply }: Voice) -> Shown {
 }
 
 /// Before a store is accused: asks all endpoints once whether one of them shows a store that contradicts nothing. Then
-/// it returns true, and the endpoints that contradict are left out from here on. A member of an etcd that was made one of its own
-/// (`--force-new-cluster`) keeps the id of the etcd, and may be the only one that has forgotten something.
+/// it returns true, and the endpoints that contradict are left out from here on. A member that was made an etcd of its
+/// own (`--force-new-cluster`) keeps the id of the etcd, and may be the only one that has forgotten something.
 pub async fn is_sound_elsewhere<K: Kv>(session: Session<'_, K>, known: &HighWater, own_key: &[u8]) -> bool {
     if session.kv.endpoints().len() < 2 {
         return false;
@@ -177,8 +177,8 @@ fn too_few(said: String, failures: Vec<Failure>) -> Failure {
     Failure::Unreachable(Obstacle::new(said, remedies.join("; ")))
 }
 
-/// Founds a store with this meta where all endpoints have just agreed that there is none, or finds the one that somebody else has
-/// founded meanwhile.
+/// Founds a store with this meta where all endpoints have just agreed that there is none, or finds the one that
+/// somebody else has founded meanwhile.
 ///
 /// It is a step of its own: several etcds that all say that there is nothing agree, too. So the meta alone is written
 /// first. Only when more than half of the endpoints show it, and none another one, may an address be given.

@@ -72,8 +72,8 @@ pub trait Kv {
     /// The endpoints of the store, as people name them.
     fn endpoints(&self) -> Vec<String>;
 
-    /// Lets each endpoint by itself carry out these reads, which its etcd's quorum must confirm. `hear` gets the place of
-    /// an endpoint and its answer, and says until when to wait for the others; none if that is enough.
+    /// Lets each endpoint by itself carry out these reads, which its etcd's quorum must confirm. `hear` gets the place
+    /// of an endpoint and its answer, and says until when to wait for the others; none if that is enough.
     ///
     /// A store with one endpoint answers like to any read.
     fn ask_each(&self, reads: &Txn, until: Instant, hear: &mut Hear<'_>) -> impl Future<Output = ()> {

@@ -4,7 +4,8 @@
 //!   keys and a deadline.
 //! - [`drive`]: the one driver that carries out a change, by a [`policy`]; [`queue`], [`settle`]: its parts;
 //!   [`release`]: frees.
-//! - [`endpoints`]: asks all of them which store they are, and founds one. [`prefix`]: replaces its meta. [`repair`]: clears stray bits for an ADD that finds its range full.
+//! - [`endpoints`]: asks all of them which store they are, and founds one. [`prefix`]: replaces its meta.
+//!   [`repair`]: clears stray bits for an ADD that finds its range full.
 //! - [`walk`]: reads all keys at one revision. [`follow`]: all changes of a prefix.
 //! - [`random`], [`tried`]: random numbers, and the time spent on attempts.
 

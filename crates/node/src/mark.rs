@@ -260,8 +260,8 @@ impl MarkFile {
         }
     }
 
-    /// Makes the mark of a node that has none which it can use. Only whoever has asked all endpoints which store they are
-    /// may do so (`metes_engine::endpoints`): the store of the first mark is the one that this node trusts.
+    /// Makes the mark of a node that has none which it can use. Only whoever has asked all endpoints which store they
+    /// are may do so (`metes_engine::endpoints`): the store of the first mark is the one that this node trusts.
     pub fn make(&self, seen: HighWater) {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         if !folder.exists()

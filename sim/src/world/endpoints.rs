@@ -79,7 +79,10 @@ impl World<'_> {
     /// Where half of the endpoints are another etcd, none may give an address.
     pub(crate) fn is_half_wrong(&self, txn: &Txn) -> bool {
         let keys = &self.shared.keys;
-        let gives = |(_, op): &(&str, &Op)| matches!(op, Op::Put(key, ..) if matches!(keys.parse(key), Ok(Key::Ip(..) | Key::Owner(_))));
+        let gives = |(_, op): &(&str, &Op)| match op {
+            Op::Put(key, ..) => matches!(keys.parse(key), Ok(Key::Ip(..) | Key::Owner(_))),
+            _ => false,
+        };
         self.wrong.is_some() && self.plan.endpoints == 2 && self.model.path(txn).effects().iter().any(gives)
     }
 }

@@ -19,8 +19,8 @@
 //! ticket is the fence of its run, whoever commits: a run that has left has no ticket, and nobody can serve it.
 //!
 //! A run whose owner was deleted after it took its ticket is probably dead, and nobody waits for its answer. So its
-//! ticket goes, whatever kind of run it is. The revisions say what was first, because starts of two boots do not. If the
-//! run lives, it sees that its ticket is gone, and takes another one.
+//! ticket goes, whatever kind of run it is. The revisions say what was first, because starts of two boots do not. If
+//! the run lives, it sees that its ticket is gone, and takes another one.
 //!
 //! A head refuses nobody: a run whose answer may be a refusal gets its turn, and decides for itself.
 

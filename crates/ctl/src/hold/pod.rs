@@ -148,6 +148,7 @@ async fn hold<K: Kv>(
         refused.iter().for_each(|why| terminal.tell(why));
         return Ok(false);
     }
+    context.must_have_store("nothing is kept").await?;
     let keep = args.keep.unwrap_or_default();
     let note = HoldNote { note: args.note.clone().unwrap_or_default(), seconds: keep.seconds() };
     let request = PodHoldRequest { hold, subject, addresses, note, created_at: node::timestamp() };

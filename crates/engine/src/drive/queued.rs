@@ -66,8 +66,8 @@ impl Head {
         self.line = Line { is_impatient, leaves_frees, ..line };
     }
 
-    /// True if a commit was refused because a lease has ended that is perhaps one of another run, for the tombstone of a
-    /// free which the commit was to serve. From now on this head serves no such free.
+    /// True if a commit was refused because a lease has ended that is perhaps one of another run, for the tombstone of
+    /// a free which the commit was to serve. From now on this head serves no such free.
     pub(super) fn leaves_frees_now(&mut self, failure: &Failure) -> bool {
         let may_be = matches!(failure, Failure::LeaseNotFound)
             && !self.leaves_frees
