@@ -885,8 +885,15 @@ impl World<'_> {
             return Ok(());
         }
         let is_own = |record: &OwnerRecord| self.truth.writer(record).is_none_or(|node| node == sandbox.node);
+        // The clock went back before that DEL, and has caught up before the DEL saw the record.
+        let clock = self.nodes[sandbox.node].boot.start(&self.shared);
+        let seems_younger = |record: &OwnerRecord| {
+            let is_reached = |other: &&RunStart| other.ns > start.ns && !other.is_of_another_boot(&clock);
+            record.start.as_ref().filter(is_reached).is_some_and(|other| other.boot == start.boot)
+        };
         if let Some(held) = held
             && is_own(&held.record)
+            && !seems_younger(&held.record)
             && self.emptied.is_none()
             && self.truth.order(held.record.start.as_ref()) < order
             && !self.tree.spoilt_owners.contains(&sandbox.owner)

@@ -45,3 +45,59 @@ impl fmt::Debug for Clock<'_> {
         write!(f, "{:?}", (self.read)())
     }
 }
+
+impl RunStart {
+    /// True if something started at `other` (nothing: no start known) is older than this run, by the clock of the node;
+    /// none where nobody has that clock.
+    ///
+    /// Older means: no start; of another boot, or from before the clock went back, and this run is not; or an earlier
+    /// moment.
+    #[must_use]
+    pub fn is_after(&self, other: Option<&RunStart>, clock: Option<&Clock<'_>>) -> bool {
+        let Some(other) = other else { return true };
+        let is_past = |start: &RunStart| clock.is_some_and(|clock| clock.is_of_another_boot(start));
+        match (is_past(self), is_past(other)) {
+            (false, true) => true,
+            (true, false) => false,
+            _ => other.boot != self.boot || other.ns < self.ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn older_is_no_start_another_boot_or_an_earlier_moment() {
+        let start = |boot: &str, ns| RunStart { boot: boot.into(), ns };
+        let run = start("b1", 10);
+        let now = Cell::new(12);
+        let read = || start("b1", now.get());
+        let clock = Clock::new(&read);
+        for (other, is_older_here, is_older_elsewhere) in [
+            (None, true, true),
+            (Some(start("b0", 99)), true, true),
+            (Some(start("b1", 9)), true, true),
+            (Some(run.clone()), false, false),
+            (Some(start("b1", 11)), false, false),
+            (Some(start("b1", 12)), false, false),
+            // Only the node's own clock shows that it is from before the clock went back.
+            (Some(start("b1", 13)), true, false),
+        ] {
+            assert_eq!(run.is_after(other.as_ref(), Some(&clock)), is_older_here, "{other:?}");
+            assert_eq!(run.is_after(other.as_ref(), None), is_older_elsewhere, "{other:?}");
+        }
+        for before in [start("b0", 5), start("b1", 14)] {
+            assert!(!before.is_after(Some(&run), Some(&clock)), "{before:?}");
+            assert!(before.is_after(Some(&start("b2", 5)), Some(&clock)), "{before:?}");
+        }
+        assert!(start("b1", 14).is_after(Some(&start("b1", 13)), Some(&clock)));
+        // The run takes long, and the clock catches up.
+        now.set(20);
+        assert!(run.is_after(Some(&start("b1", 13)), Some(&clock)));
+        assert!(!run.is_after(Some(&start("b1", 15)), Some(&clock)));
+    }
+}
