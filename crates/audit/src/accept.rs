@@ -44,7 +44,7 @@ fn successor<'r>(report: &'r Report, known: Option<&HighWater>) -> Option<(Meta,
                 || report.has(super::Kind::AddressLacking)
                 || known.is_some_and(|known| is_other(meta, known)) =>
         {
-            (meta.clone(), Some(entry))
+            (Meta::clone(meta), Some(entry))
         }
         MetaState::Known(..) | MetaState::Unreadable => return None,
     };

@@ -90,7 +90,7 @@ pub enum MetaState {
     /// There is one that this program cannot read, or that is not for it.
     Unreadable,
     /// There is one, in this key.
-    Known(Meta, Entry),
+    Known(Box<Meta>, Entry),
 }
 
 /// Audits the whole tree at one revision.

@@ -221,14 +221,16 @@ impl Audit {
                 self.find(Kind::SchemaNewer, entry, what);
                 MetaState::Unreadable
             }
-            Ok(meta) => MetaState::Known(meta, entry.clone()),
+            Ok(meta) => MetaState::Known(Box::new(meta), entry.clone()),
             Err(why) => {
                 let kind = if why.is_newer() { Kind::SchemaNewer } else { Kind::UndecodableMeta };
                 self.find(kind, entry, why.to_string());
                 MetaState::Unreadable
             }
         };
-        if let MetaState::Known(Meta { suspect: Some(epoch), .. }, _) = self.meta {
+        if let MetaState::Known(meta, _) = &self.meta
+            && let Some(epoch) = meta.suspect
+        {
             let what = format!(
                 "the store may have gone back in time in epoch {epoch}: ADD fails until `metes-reconciler adopt`, \
                  or outside Kubernetes `metes check --accept-store`, takes it into service"

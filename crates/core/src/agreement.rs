@@ -196,7 +196,7 @@ mod tests {
         assert!(agreed(&[own(1), own(2), silent.clone()]));
         assert!(agreed(&[none(1), none(2), silent.clone()]), "nobody has founded one yet");
         assert!(too_few(&[own(1), silent.clone()]), "half is not more than half");
-        assert!(too_few(&[silent.clone()]) && too_few(&[own(1), silent.clone(), silent.clone()]));
+        assert!(too_few(std::slice::from_ref(&silent)) && too_few(&[own(1), silent.clone(), silent.clone()]));
         assert!(differ(&[own(1), own(2), Some(shown(2, 9, Some("t")))]), "one of another etcd");
         assert!(differ(&[own(1), own(2), Some(shown(2, 9, None))]), "one that was begun anew alone");
         assert!(

@@ -18,7 +18,6 @@ use metes_audit::accept::{Accepted, accept};
 use metes_audit::pause::{self, Ended};
 use metes_audit::{Counts, Explanation, Finding, Kind, MetaState, Report};
 use metes_core::known::HighWater;
-use metes_core::pool::Meta;
 use metes_engine::kv::Kv;
 use metes_engine::session::Session;
 
@@ -193,12 +192,8 @@ struct Pause<'a> {
 
 impl<'a> Pause<'a> {
     fn of(report: &'a Report) -> Option<Self> {
-        match &report.meta {
-            MetaState::Known(Meta { paused: Some(why), paused_since, .. }, _) => {
-                Some(Self { why, since: paused_since.as_deref() })
-            }
-            _ => None,
-        }
+        let MetaState::Known(meta, _) = &report.meta else { return None };
+        Some(Self { why: meta.paused.as_deref()?, since: meta.paused_since.as_deref() })
     }
 
     fn words(&self) -> String {
