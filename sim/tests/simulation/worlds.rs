@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 41] = [
+const FAULTS: [&str; 42] = [
     "Kubernetes fails",
     "answer lost",
     "clock went back",
@@ -44,6 +44,7 @@ const FAULTS: [&str; 41] = [
     "reboot",
     "request lost",
     "restored",
+    "silent",
     "slow",
     "snapshot",
     "space noticed late",
