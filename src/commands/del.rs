@@ -47,7 +47,11 @@ pub async fn del<K: Kv>(run: &Run<'_, K>, owner: &Owner, pod_uid: Option<&PodUid
         let Error { msg, details, .. } = other.error(Code::StoredState);
         tracing::warn!(%owner, "{msg}; nothing is known of this container there: {details}");
     }
-    let mark = match run.mark_or_ask(limits::ALL_ASKED_DEL).await {
+    let mark = match known {
+        Some(mark) => Ok(Some(mark)),
+        None => run.mark_or_ask(limits::ALL_ASKED_DEL).await,
+    };
+    let mark = match mark {
         Ok(mark) => mark,
         Err(NoStore::Failed(failure)) if !can_wait(&failure) => return Err(failure.to_cni()),
         // An etcd that knows nothing of the addresses would answer that there is nothing to free.
