@@ -100,10 +100,11 @@ impl World<'_> {
         }
     }
 
-    /// True if a sandbox runs with an address, or may do so soon.
+    /// True if a sandbox runs with an address, or may do so soon. Two machines of one name may have containers of one
+    /// id.
     fn is_used(&self, owner: &Owner) -> bool {
-        let sandbox = self.truth.sandbox_of(owner).map(|id| &self.truth.sandboxes[id]);
-        sandbox.is_none_or(|sandbox| sandbox.live.is_some() || !sandbox.is_over)
+        let mut sandboxes = self.truth.sandboxes.iter().filter(|sandbox| sandbox.owner == *owner).peekable();
+        sandboxes.peek().is_none() || sandboxes.any(|sandbox| sandbox.live.is_some() || !sandbox.is_over)
     }
 
     /// Begins an operation for one pod.

@@ -54,8 +54,7 @@ impl World<'_> {
         self.seen = None;
         self.model.restore(&model, bump);
         self.watched = self.model.revision();
-        self.tree = tree;
-        self.tree.goes_on_at(self.model.revision());
+        self.tree.go_back(tree, self.model.revision());
         let owners: Vec<Owner> = self.tree.owners.keys().cloned().collect();
         owners.iter().for_each(|owner| self.tree.spoil(owner));
         Ok(())

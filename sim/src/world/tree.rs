@@ -101,9 +101,9 @@ impl Tree {
         Self { revision: 1, ..Self::default() }
     }
 
-    /// The store has gone back to the one that this was taken from, at this revision now.
-    pub(crate) fn goes_on_at(&mut self, revision: i64) {
-        self.revision = revision;
+    /// The store has gone back to the one that `older` was taken from, at this revision now. Clocks have not.
+    pub(crate) fn go_back(&mut self, older: Tree, revision: i64) {
+        *self = Self { revision, clock_went_back: self.clock_went_back, ..older };
     }
 
     /// Takes over the changes and judges them.
@@ -143,6 +143,7 @@ impl Tree {
                     | Key::Import(_)
                     | Key::Hold(..)
                     | Key::Cooling(..)
+                    | Key::Stranger(..)
             );
             if goes && record.lease == 0 && !self.is_by_hand {
                 return Err(format!("{}: hangs on no lease", shown()));
