@@ -91,13 +91,14 @@ impl Guard {
 
     /// The guards that tell one machine, cluster or store from another. They are no compares of a transaction; they
     /// decide which transactions are made.
-    pub const IDENTITIES: [Self; 6] = [
+    pub const IDENTITIES: [Self; 7] = [
         Self::OWNER_MACHINE,
         Self::OWNER_CLUSTER,
         Self::SPOOL_MACHINE,
         Self::MARK_MACHINE,
         Self::MARK_STORE,
         Self::FORMER_NAME,
+        Self::STRANGER_MACHINE,
     ];
     /// The machine in owner records.
     pub(crate) const OWNER_MACHINE: Self = Self { step: "owner", kind: Kind::Identity, class: "machine" };
@@ -109,9 +110,11 @@ impl Guard {
     pub(crate) const MARK_MACHINE: Self = Self { step: "mark", kind: Kind::Identity, class: "machine" };
     /// The store's id in a node's mark.
     pub(crate) const MARK_STORE: Self = Self { step: "mark", kind: Kind::Identity, class: "store" };
-
     /// The revision of the own key under a former name.
     pub(crate) const FORMER_NAME: Self = Self { step: "former", kind: Kind::Identity, class: "name" };
+    /// The machine in the key of a node that came from elsewhere.
+    pub(crate) const STRANGER_MACHINE: Self =
+        Self { step: "stranger", kind: Kind::Identity, class: "machine" };
 
     /// An ADD commits under no lease that etcd grants for too long. This guard is no compare either: without it, the
     /// ADD is told of a lease that is short enough.
@@ -141,6 +144,9 @@ impl Mutant {
         if *guard == Guard::MARK_STORE && txn.step == "found" {
             txn.then.iter_mut().for_each(|op| make_equal(op, keys));
         }
+        if *guard == Guard::STRANGER_MACHINE {
+            txn.then.iter_mut().for_each(|op| make_nobodys(op, keys));
+        }
         if txn.step == guard.step {
             guard.leave_out(txn, keys);
         }
@@ -153,6 +159,15 @@ fn make_equal(op: &mut Op, keys: &Keys) {
         && *key == keys.meta()
     {
         *value = Meta::first("one".to_owned()).encode();
+    }
+}
+
+/// Leaves the key of a node that came from elsewhere under the name of no machine.
+fn make_nobodys(op: &mut Op, keys: &Keys) {
+    if let Op::Put(key, ..) = op
+        && let Ok(Key::Stranger(store, _)) = keys.parse(key)
+    {
+        *key = keys.stranger(&store, "");
     }
 }
 

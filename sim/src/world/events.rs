@@ -29,7 +29,7 @@ impl<'w> World<'w> {
     /// Lets something go wrong, as chance decides.
     pub(crate) fn happen(&mut self) -> Result<(), String> {
         let events = self.plan.events;
-        let all: [(u32, Event<'w>); 17] = [
+        let all: [(u32, Event<'w>); 18] = [
             (events.new_leader, Self::new_leader),
             (events.compaction, Self::compact),
             (events.space, Self::lose_space),
@@ -44,6 +44,7 @@ impl<'w> World<'w> {
             (events.long_leases, Self::lengthen_leases),
             (events.copy, Self::copy_files),
             (events.image, Self::begin_from_image),
+            (events.strangers, Self::come_from_elsewhere),
             (events.emptied, Self::empty),
             (events.pool, Self::edit_pools),
             (events.restored, Self::snapshot_or_restore),
@@ -145,7 +146,7 @@ impl<'w> World<'w> {
         Ok(())
     }
 
-    fn end_processes(&mut self, node: usize) {
+    pub(crate) fn end_processes(&mut self, node: usize) {
         while let Some(index) = self.processes.iter().position(|process| process.node == Some(node)) {
             self.kill(index, "dies with its node");
         }
@@ -165,7 +166,7 @@ impl<'w> World<'w> {
     }
 
     /// The node's mark is lost.
-    fn forget_store(&self, node: usize) {
+    pub(crate) fn forget_store(&self, node: usize) {
         let _ = std::fs::remove_file(self.nodes[node].boot.folder.join("mark"));
     }
 
@@ -216,6 +217,9 @@ impl<'w> World<'w> {
     fn begin_from_image(&mut self) -> Result<(), String> {
         self.count("mark of an image");
         let (_, node) = self.some_twins();
+        if self.is_strange(node) {
+            return Ok(());
+        }
         let Boot { identity, folder, .. } = &self.nodes[node].boot;
         let mut of_image = identity.clone();
         if !self.is_left_out(Guard::MARK_MACHINE) {

@@ -414,9 +414,6 @@ impl World<'_> {
             {
                 return Err(format!("a repair took effect in a store with {:?}", facts.meta));
             }
-            "suspect" if self.plan.theme == Theme::Twins => {
-                return Err("a store was put under suspicion that has forgotten nothing".to_owned());
-            }
             "hold" if !facts.is_in_service => {
                 return Err(format!("an address was set aside in a store with {:?}", facts.meta));
             }

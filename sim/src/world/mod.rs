@@ -27,6 +27,7 @@ mod pools;
 mod process;
 mod requests;
 mod restored;
+mod strangers;
 mod strike;
 mod tree;
 mod truth;

@@ -35,7 +35,7 @@ metes_core::named_enum! {
         First = "first",
         /// Two clusters under one name.
         Rogue = "rogue",
-        /// Two machines under one node name, of one cluster or of two, and disks that are copied.
+        /// Two machines under one node name, of one cluster or of two; disks that are copied; and marks of other etcds.
         Twins = "twins",
         /// All that the store holds is deleted while pods run.
         Emptied = "emptied",
@@ -128,6 +128,8 @@ pub(crate) struct Events {
     pub(crate) copy: Parts,
     /// A node's mark is of another machine, and of another store.
     pub(crate) image: Parts,
+    /// A node's mark is of the store behind another etcd.
+    pub(crate) strangers: Parts,
     /// All keys are deleted.
     pub(crate) emptied: Parts,
     /// An operator changes the pool.
@@ -351,6 +353,7 @@ impl Plan {
                 self.events.reboot = 60;
                 self.events.copy = 200;
                 self.events.image = 30;
+                self.events.strangers = *chance.pick(&[0, 30]);
             }
             Theme::Adopted => {
                 self.faults = faults(1, chance);
@@ -467,6 +470,7 @@ fn events(rough: u32, chance: &Chance) -> Events {
         long_leases: 0,
         copy: 0,
         image: 0,
+        strangers: 0,
         emptied: 0,
         pool: 0,
         restored: 0,

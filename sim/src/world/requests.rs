@@ -259,6 +259,9 @@ impl World<'_> {
                             txn.step
                         ));
                     }
+                    if let Some(why) = self.is_too_bold(process, txn) {
+                        return Err(format!("#{process} {}: {why}", txn.step));
+                    }
                     if let Some(why) = self.forgets(known.as_ref(), txn) {
                         return Err(format!("#{process} {}: {why}", txn.step));
                     }

@@ -221,7 +221,7 @@ impl Wire {
 }
 
 /// The id of every etcd.
-const CLUSTER_ID: u64 = 1;
+pub(crate) const CLUSTER_ID: u64 = 1;
 
 /// One process's end of the wire. Like a client, it stays with an endpoint as long as that answers.
 #[derive(Debug, Clone)]

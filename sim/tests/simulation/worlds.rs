@@ -11,9 +11,10 @@ use std::process::{Command, Output};
 const SHORT: [&str; 4] = ["--seeds", "3000", "--ops", "1200000"];
 const OPERATIONS: u64 = 1_000_000;
 /// All that may go wrong, and must.
-const FAULTS: [&str; 42] = [
+const FAULTS: [&str; 43] = [
     "Kubernetes fails",
     "answer lost",
+    "came from elsewhere",
     "clock went back",
     "compaction",
     "copied files",
