@@ -1,8 +1,10 @@
 //! A run knows its store: a restored one, at any address, is not the one that the node knows; nor is a member that was
 //! begun anew, or a learner.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
-use support::{Cluster, Etcd, Learner, Node, Run, Trio, network_as};
+use support::{Cluster, Etcd, Learner, Node, Relays, Run, Trio, network_as};
 
 fn config() -> Value {
     network_as("1.1.0", "net", json!({"range": "10.0.0.0/24"}))
@@ -348,6 +350,27 @@ fn while_the_real_members_are_silent_nobody_joins_the_etcd_that_answers() {
     (0..3).for_each(|member| trio.resume(member));
     fresh.add("x").config(&config()).run().error(102);
     assert_eq!((node.list().len(), elsewhere.list().len()), (1, 1));
+    cluster.assert_clean();
+}
+
+/// The question waits for the slow ones: the etcd that answers first is the wrong one.
+#[test]
+fn members_that_answer_late_are_heard_before_a_node_joins() {
+    let (trio, wrong) = (Trio::start(), Etcd::start());
+    let cluster = Cluster::on_trio(&trio);
+    let (node, elsewhere) = (cluster.node("n1"), founded_elsewhere(&cluster, &wrong));
+    add_all(&node, &["a"]);
+    let late = Duration::from_millis(300);
+    let (_links, mut endpoints): (Vec<Relays>, Vec<String>) =
+        trio.endpoints().iter().take(2).map(|member| Relays::before_endpoint(member, late)).unzip();
+    endpoints.push(wrong.endpoint());
+    for round in 0..3 {
+        let fresh = cluster.node(&format!("fresh{round}"));
+        move_to(&fresh, &endpoints);
+        let refused = fresh.add("x").config(&config()).run().error(102);
+        assert_names(refused["msg"].as_str().unwrap_or_default(), &endpoints);
+    }
+    assert_eq!((node.list().len(), elsewhere.list().len()), (1, 1), "nobody got an address of either store");
     cluster.assert_clean();
 }
 
