@@ -16,7 +16,7 @@ impl<K: Kv, A: Api> Context<'_, K, A> {
     /// are of one store.
     pub(crate) async fn claim_name(&self) -> Result<(), RunError> {
         // Whatever is written from here on is written to the store that more than half of the endpoints show.
-        endpoints::ask_all(self.session, limits::ALL_ASKED).await?;
+        endpoints::ask_all(self.session, None, limits::ALL_ASKED).await?;
         let found = self.api.cluster_uid().await?;
         let key = self.session.keys.cluster(self.cluster);
         let (mut registered, _) = read::<K, ClusterId>(self.session, &key).await?;

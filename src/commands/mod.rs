@@ -39,6 +39,10 @@ use metes_node::scope_hints::ScopeHintFiles;
 use metes_node::spool::{Kept, Spool, Spooled};
 use metes_node::state::NodeState;
 
+/// What the log says if the store knows this node, and the node's files know nothing of the store.
+const LOST_STATE: &str = "this node has used this store before, and the folder of its state knows nothing of it: \
+     `spool_dir` was changed, or the folder was emptied; DELs that were spooled in another folder are not carried out";
+
 /// A run, as every verb sees it.
 pub struct Run<'a, K> {
     /// The store; its deadline is the one by which the verb must have answered.
@@ -171,7 +175,7 @@ impl<'a, K: Kv> Run<'a, K> {
         if let Some(mark) = self.read_mark() {
             return Ok(Some(mark));
         }
-        let store = endpoints::ask_all(self.session, whole).await?;
+        let store = endpoints::ask_all(self.session, Some(&self.own_key), whole).await?;
         // With a mark, a prefix that was changed by mistake would count as one that this machine has used.
         Ok(store.filter(|_| self.node.other_prefix().is_none()).map(|store| self.make_mark(store)))
     }
@@ -203,7 +207,10 @@ impl<'a, K: Kv> Run<'a, K> {
     fn make_mark(&self, store: HighWater) -> Mark {
         // The mark of another cluster is replaced, and with it what it says of the machine's latest name.
         self.node.names().keep_present(self.session.keys, self.last_seen(None).as_ref());
-        self.mark.make(store.clone());
+        // A run that has put the own key has made the mark before.
+        if self.mark.make(store.clone()) && store.key.is_some() {
+            tracing::warn!("{LOST_STATE}");
+        }
         self.agreed.replace(Some(store.clone()));
         self.read_mark().unwrap_or(Mark { seen: store, hints: Hints::default() })
     }

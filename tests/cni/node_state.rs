@@ -134,6 +134,22 @@ fn a_changed_spool_dir_is_told() {
     cluster.assert_clean();
 }
 
+/// A node that comes up starts many pods at once: the others see what the first has written, before its mark says so.
+#[test]
+fn the_first_runs_of_a_node_at_once_miss_no_state() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let runs: Vec<_> = (0..24).map(|i| node.add(&format!("c{i}")).config(&range()).spawn()).collect();
+    for run in runs {
+        let outcome = run.wait();
+        assert!(
+            outcome.succeeded() && !outcome.stderr.contains("this node has used this store before"),
+            "{outcome}"
+        );
+    }
+    cluster.assert_clean();
+}
+
 #[test]
 fn an_entry_that_cannot_be_carried_out_holds_up_no_other() {
     let cluster = Cluster::new();

@@ -20,6 +20,8 @@ pub struct Shown {
     pub revision: i64,
     /// The value of meta; none if there is no meta.
     pub meta: Option<Vec<u8>>,
+    /// The mod revision of the own key of the node that asks; none if no run of that node has left it.
+    pub own_key: Option<i64>,
 }
 
 impl Shown {
@@ -174,7 +176,7 @@ mod tests {
 
     fn shown(cluster: u64, member: u64, store: Option<&str>) -> Shown {
         let meta = store.map(|id| Meta::first(id.to_owned()).encode());
-        Shown { cluster, member, revision: 7, meta }
+        Shown { cluster, member, revision: 7, meta, own_key: None }
     }
 
     fn tally(said: &[Option<Shown>]) -> Tally {

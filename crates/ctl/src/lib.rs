@@ -254,7 +254,7 @@ impl<K: Kv> Context<'_, K> {
     /// Refuses to write where more than half of the endpoints do not agree on one store, or on none. Returns whether
     /// there is one.
     async fn must_agree(&self, undone: &str) -> Result<bool, CliError> {
-        let agreed = endpoints::ask_all(self.renewed().session, limits::ALL_ASKED).await;
+        let agreed = endpoints::ask_all(self.renewed().session, None, limits::ALL_ASKED).await;
         Ok(agreed.map_err(|why| no_store(why, undone))?.is_some())
     }
 

@@ -399,7 +399,6 @@ impl<'a, K: Kv> Driver<'a, K> {
         let (read, leased) = self.beside_lease(for_lease, session.read_all(reads, seen)).await?;
         read?;
         leased?;
-        self.tell_of_lost_state(seen);
         change.learn(seen);
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::obstacle::Obstacle;
 use super::session::Session;
 use crate::random::random_pause;
 use metes_core::agreement::{Shown, Tally, Verdict};
-use metes_core::known::{HighWater, SeenAs, judged_by};
+use metes_core::known::{HighWater, OwnKey, SeenAs, judged_by};
 use metes_core::limits;
 use metes_core::meta;
 use metes_core::pool::Meta;
@@ -44,17 +44,21 @@ impl NoStore {
 }
 
 /// Asks all endpoints which store they are, for `whole` at most. Returns the store that more than half of them show,
-/// and none if they show none.
+/// and none if they show none. A node that asks names its own key: if it is there, the node has used that store before.
 ///
 /// # Errors
 /// [`NoStore`]
-pub async fn ask_all<K: Kv>(session: Session<'_, K>, whole: Duration) -> Result<Option<HighWater>, NoStore> {
+pub async fn ask_all<K: Kv>(
+    session: Session<'_, K>,
+    own_key: Option<&[u8]>,
+    whole: Duration,
+) -> Result<Option<HighWater>, NoStore> {
     let until = session.until.min(Instant::now() + whole);
-    let mut asked = ask_once(session, until).await;
+    let mut asked = ask_once(session, own_key, until).await;
     // Somebody else may found the store just now. Members of one etcd all show it to whoever asks after that.
     if asked.0.may_be_founding() {
         sleep(random_pause(limits::RETRY_PAUSE)).await;
-        asked = ask_once(session, until).await;
+        asked = ask_once(session, own_key, until).await;
     }
     let (tally, failures) = asked;
     match tally.verdict() {
@@ -69,7 +73,7 @@ pub async fn ask_all<K: Kv>(session: Session<'_, K>, whole: Duration) -> Result<
                 store,
                 epoch,
                 revision: shown.revision,
-                key: None,
+                key: own_key.zip(shown.own_key).map(|(name, revision)| OwnKey::new(name, revision)),
                 etcd: shown.cluster,
                 elsewhere: false,
             }))
@@ -80,10 +84,15 @@ pub async fn ask_all<K: Kv>(session: Session<'_, K>, whole: Duration) -> Result<
 }
 
 /// One question to each endpoint. Also returns the failures of those that say nothing.
-async fn ask_once<K: Kv>(session: Session<'_, K>, until: Instant) -> (Tally, Vec<Failure>) {
+async fn ask_once<K: Kv>(
+    session: Session<'_, K>,
+    own_key: Option<&[u8]>,
+    until: Instant,
+) -> (Tally, Vec<Failure>) {
     let (mut tally, mut failures) = (Tally::new(session.kv.endpoints()), Vec::new());
     let mut others = None;
-    let key = session.keys.meta();
+    let keys = [session.keys.meta()].into_iter().chain(own_key.map(<[u8]>::to_vec));
+    let question = Txn::read(keys.map(Op::Get).collect());
     let hear = &mut |place: usize, said: Result<Voice, Failure>| {
         match said {
             Ok(voice) => tally.hear(place, Ok(shown(voice))),
@@ -102,7 +111,7 @@ async fn ask_once<K: Kv>(session: Session<'_, K>, until: Instant) -> (Tally, Vec
         }
         Some(others.unwrap_or(until))
     };
-    session.kv.ask_each(&Txn::read(vec![Op::Get(key)]), until, hear).await;
+    session.kv.ask_each(&question, until, hear).await;
     (tally, failures)
 }
 
@@ -115,8 +124,10 @@ fn words(why: &Failure) -> String {
 }
 
 fn shown(Voice { cluster, member, reply }: Voice) -> Shown {
-    let entry = reply.found.into_iter().next().and_then(|found| found.entries.into_iter().next());
-    Shown { cluster, member, revision: reply.revision, meta: entry.map(|entry| entry.value) }
+    let mut entries = reply.found.into_iter().map(|found| found.entries.into_iter().next());
+    let mut next = || entries.next().flatten();
+    let (meta, own_key) = (next().map(|meta| meta.value), next().map(|own| own.mod_revision));
+    Shown { cluster, member, revision: reply.revision, meta, own_key }
 }
 
 /// Before a store is accused: asks all endpoints once whether one of them shows a store that contradicts nothing. Then
@@ -208,7 +219,7 @@ pub async fn found<K: Kv>(session: Session<'_, K>, first: &Meta) -> Result<HighW
             }
             Err(failure) => return Err(failure.into()),
         }
-        if let Some(store) = ask_all(session, limits::ALL_ASKED).await? {
+        if let Some(store) = ask_all(session, None, limits::ALL_ASKED).await? {
             return Ok(store);
         }
     }

@@ -262,17 +262,24 @@ impl MarkFile {
 
     /// Makes the mark of a node that has none which it can use. Only whoever has asked all endpoints which store they
     /// are may do so (`metes_engine::endpoints`): the store of the first mark is the one that this node trusts.
-    pub fn make(&self, seen: HighWater) {
+    /// Returns whether there was still none: another run of the node may have made it meanwhile.
+    pub fn make(&self, seen: HighWater) -> bool {
         let folder = self.path.parent().unwrap_or(Path::new("/"));
         if !folder.exists()
             && let Err(e) = files::make_folder(folder)
         {
-            return self.not_kept(&e);
+            self.not_kept(&e);
+            return false;
         }
+        let mut is_first = false;
         self.change(|mark| match mark {
             Some(Mark { seen: before, hints }) => Some(Mark { seen: before.merged(seen), hints }),
-            None => Some(Mark { seen, hints: Hints::default() }),
+            None => {
+                is_first = true;
+                Some(Mark { seen, hints: Hints::default() })
+            }
         });
+        is_first
     }
 
     /// Raises the mark to what was seen, and changes the hints as they are then. It is merged with what other runs have

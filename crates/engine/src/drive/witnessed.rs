@@ -33,21 +33,6 @@ impl<K: Kv> Driver<'_, K> {
         keys.unwrap_or_default().into_iter().map(Op::Get).collect()
     }
 
-    /// Says so if the node has used this store before, and its own files know nothing of it. `seen` is what an ADD read
-    /// before it wrote anything.
-    pub(super) fn tell_of_lost_state(&self, seen: &Snapshot) {
-        let knows_key = self.known.as_ref().is_some_and(|known| known.key.is_some());
-        let Some((own_key, _)) = self.own_key().filter(|_| !knows_key && self.put_at.is_none()) else {
-            return;
-        };
-        if seen.mod_revision(own_key) > 0 {
-            tracing::warn!(
-                "this node has used this store before, and the folder of its state knows nothing of it: `spool_dir` \
-                 was changed, or the folder was emptied; DELs that were spooled in another folder are not carried out"
-            );
-        }
-    }
-
     /// The store's epoch, as far as it is known.
     pub(super) fn epoch(&self, seen: &Snapshot) -> u64 {
         let meta = seen.record::<Meta>(&self.session.keys.meta()).ok().flatten();
