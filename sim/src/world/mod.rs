@@ -196,6 +196,8 @@ struct World<'a> {
     wrong: Option<Model>,
     /// The end of the time in which no other endpoint answers.
     silent_until: Option<Duration>,
+    /// The machines that have come from elsewhere.
+    strangers: HashSet<String>,
     /// Processes that were told that there is no space.
     without_space: HashSet<ProcessId>,
     /// The time at which a container left each hold for a pod last.
@@ -263,6 +265,7 @@ impl<'a> World<'a> {
             doubting: HashSet::new(),
             wrong: None,
             silent_until: None,
+            strangers: HashSet::new(),
             without_space: HashSet::new(),
             left_at: HashMap::new(),
             lost: HashMap::new(),

@@ -34,6 +34,7 @@ impl World<'_> {
         self.note(|| format!("node {node} has used another etcd until now"));
         self.end_processes(node);
         self.forget_store(node);
+        self.strangers.insert(self.nodes[node].boot.identity.machine.clone());
         let boot = &self.nodes[node].boot;
         let mark = MarkFile::new(&boot.folder, &boot.identity, &[ELSEWHERE.to_owned()]);
         let (store, etcd) = (ELSEWHERE.to_owned(), CLUSTER_ID + 1);
@@ -65,11 +66,10 @@ impl World<'_> {
         };
         if txn.step == "suspect" && puts(&|key| *key == keys.meta()) {
             let own = node.map(|node| self.nodes[node].boot.identity.machine.as_str());
-            let is_of_another = |key: &[u8]| matches!(keys.parse(key), Ok(Key::Stranger(_, machine)) if Some(machine.as_str()) != own);
-            let is_second = is_strange() && self.model.entries().any(|(key, _)| is_of_another(key));
+            let is_second =
+                is_strange() && self.strangers.iter().any(|machine| Some(machine.as_str()) != own);
             return (!is_second).then_some("a store was put under suspicion that has forgotten nothing");
         }
-        // As a head, its DEL may serve runs of nodes that know this store.
         let gives = matches!(txn.step, "commit" | "commit-first")
             && puts(&|key| matches!(keys.parse(key), Ok(Key::Owner(_))));
         (gives && is_strange()).then_some("a node that knows another store has given an address")

@@ -21,11 +21,10 @@ const GUARDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation/guar
 /// address aside needs space: etcd must get it between the read and the commit. In another store than the one that a
 /// node's hint is of, the owner's record must have the very same revision; and in a store that has gone back during a
 /// DEL, the tombstone of another DEL of that owner. An address that cools has its bit, so a head gives it only where
-/// another tool has cleared the bit, and only to a run that asks for this address. A ticket is made again under its key
-/// only by a late copy of the request that took it. And a clone must get the DEL of a container of its image.
-const RARE: [&str; 6] = [
+/// another tool has cleared the bit, and only to a run that asks for this address. And a ticket is made again under its
+/// key only by a late copy of the request that took it.
+const RARE: [&str; 5] = [
     "drop/Create/ticket",
-    "former/Identity/name",
     "free-delete-only/Absent/hold",
     "free-hinted/Value/meta",
     "bury/Value/tombstone",
