@@ -376,8 +376,9 @@ impl<'a> Batch<'a> {
         let caller = Caller { machine, pod_uid: pod_uid.as_ref() };
         // The DEL has judged the record that it read. A later one may be of a later boot, which no start of an earlier
         // one can be compared with. A head has not the clock of the DEL's node: what that clock alone shows to be older
-        // is left to the DEL itself.
+        // is left to the DEL itself. So is a record that was put again since the ticket: an ADD has answered with it.
         let is_meant = record == request.record
+            && entry.mod_revision < waiting.ticket.create_revision
             && FreeGuard::OlderThan(start, None).admits(&record, entry.create_revision, entry.mod_revision);
         let is_meant = is_meant && !record.has_cooldown() && record.seat.is_none();
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };

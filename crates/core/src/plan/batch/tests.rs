@@ -651,6 +651,23 @@ fn a_batch_frees_only_the_record_that_the_del_has_read() {
     assert_eq!(world.store.get(&own), written.as_ref());
 }
 
+/// The virtual machine was put back to a snapshot of its memory while the DEL was in the queue. The ADD that the runtime
+/// repeats seems to be older than the DEL.
+#[test]
+fn a_batch_frees_no_record_that_was_put_again_since_the_del_took_its_ticket() {
+    let mut world = World::new();
+    world.ask("a");
+    world.serve();
+    let del = freeing(&world, "a", 9);
+    world.stand(&del);
+    let own = world.keys.owner(&ask("a").owner);
+    let record = world.store.get(&own).expect("held").value.clone();
+    world.store.put(own, record);
+    world.seen = Snapshot::default();
+    world.serve();
+    assert_eq!(world.held("a").as_deref(), Some("10.0.0.1"));
+}
+
 #[test]
 fn reservations_that_were_read_before_their_page_was_deleted_hold_nothing() {
     let mut world = World::new();
