@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::Run;
+use super::{Judged, Run};
 use crate::commands::errors::OrCni;
 use metes_config::cni::error::{Code, Error};
 use metes_config::command::CheckConfig;
@@ -35,11 +35,16 @@ pub async fn check<K: Kv>(run: &Run<'_, K>, config: &CheckConfig) -> Result<(), 
     let seat = hold.iter().map(|hold| run.session.keys.seat(&Seat { hold: hold.clone(), n: Seat::FIRST }));
     let likely = [run.judged_by(known.as_ref()), likely_reservations(run, sets, previous), seat.collect()];
     let likely = likely.concat();
-    let found = first_record(run, &candidates, likely, &mut snapshot).await?;
-    let suspect = run.suspicion(known.clone(), &mut snapshot).await;
+    let mut found = first_record(run, &candidates, &likely, &mut snapshot).await?;
+    let mut judged = run.judge(known, &mut snapshot).await;
+    if matches!(judged, Judged::SoundElsewhere) {
+        snapshot = Snapshot::default();
+        found = first_record(run, &candidates, &likely, &mut snapshot).await?;
+        judged = Judged::Sound;
+    }
     let Some((holder, record)) = found else {
         // In a store that went back in time or was emptied, this says nothing of the pod.
-        if let Some(suspect) = suspect {
+        if let Judged::Suspect(suspect) = judged {
             return Err(suspect);
         }
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);
@@ -89,11 +94,11 @@ pub async fn check<K: Kv>(run: &Run<'_, K>, config: &CheckConfig) -> Result<(), 
 async fn first_record<'o, K: Kv>(
     run: &Run<'_, K>,
     candidates: &[&'o Owner],
-    likely: Vec<Bytes>,
+    likely: &[Bytes],
     snapshot: &mut Snapshot,
 ) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
     let keys: Vec<Bytes> = candidates.iter().map(|owner| run.session.keys.owner(owner)).collect();
-    run.session.read(&[keys.as_slice(), &likely].concat(), snapshot).await.or_cni()?;
+    run.session.read(&[keys.as_slice(), likely].concat(), snapshot).await.or_cni()?;
     for (owner, key) in candidates.iter().zip(&keys) {
         if let Some(record) = snapshot.record::<OwnerRecord>(key).or_cni()? {
             return Ok(Some((*owner, record)));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::Run;
+use super::{Judged, Run};
 use crate::commands::errors::OrCni;
 use metes_config::cni::Error;
 use metes_core::cooling::CoolingLeases;
@@ -78,12 +78,17 @@ async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error>
     let key = run.session.keys.meta();
     let mark = run.mark_or_ask(limits::ALL_ASKED).await.or_cni()?;
     let (known, mut snapshot) = (mark.map(|mark| mark.seen), Snapshot::default());
-    run.session.read(&run.judged_by(known.as_ref()), &mut snapshot).await.or_cni()?;
-    let meta = snapshot.record::<Meta>(&key).or_cni()?;
-    if run.suspicion(known, &mut snapshot).await.is_some() {
-        return Ok(None);
+    let judged_by = run.judged_by(known.as_ref());
+    run.session.read(&judged_by, &mut snapshot).await.or_cni()?;
+    match run.judge(known, &mut snapshot).await {
+        Judged::Sound => {}
+        Judged::Suspect(_) => return Ok(None),
+        Judged::SoundElsewhere => {
+            snapshot = Snapshot::default();
+            run.session.read(&judged_by, &mut snapshot).await.or_cni()?;
+        }
     }
-    Ok(match meta {
+    Ok(match snapshot.record::<Meta>(&key).or_cni()? {
         Some(meta) if meta.epoch > FIRST_EPOCH => Some(snapshot.mod_revision(&key)),
         _ => Some(0),
     })

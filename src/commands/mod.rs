@@ -43,6 +43,17 @@ use metes_node::state::NodeState;
 const LOST_STATE: &str = "this node has used this store before, and the folder of its state knows nothing of it: \
      `spool_dir` was changed, or the folder was emptied; DELs that were spooled in another folder are not carried out";
 
+/// A store that a verb has read.
+enum Judged {
+    /// It contradicts nothing that this node knows.
+    Sound,
+    /// It hands out no address: it is suspect, or the next ADD of this node will mark it so.
+    Suspect(Error),
+    /// It contradicts what this node knows, and another endpoint shows a store that does not. From here on only such
+    /// endpoints are asked, so what was read must be read again.
+    SoundElsewhere,
+}
+
 /// A run, as every verb sees it.
 pub struct Run<'a, K> {
     /// The store; its deadline is the one by which the verb must have answered.
@@ -248,28 +259,29 @@ impl<'a, K: Kv> Run<'a, K> {
         judged_by(self.session.keys, &self.own_key, known)
     }
 
-    /// Why a store that was read so hands out no address: it is suspect, or the next ADD of this node will mark it so.
-    /// `known` was read before the snapshot: meanwhile another run may have seen more. A store that contradicts nothing
-    /// raises the mark.
-    async fn suspicion(&self, known: Option<HighWater>, snapshot: &mut Snapshot) -> Option<Error> {
+    /// Judges a store that was read so. `known` was read before the snapshot: meanwhile another run may have seen more.
+    /// A store that contradicts nothing raises the mark.
+    async fn judge(&self, known: Option<HighWater>, snapshot: &mut Snapshot) -> Judged {
         let keys = self.session.keys;
         // A meta that does not decode has its own error.
-        let meta = snapshot.record::<Meta>(&keys.meta()).ok()?;
+        let Ok(meta) = snapshot.record::<Meta>(&keys.meta()) else { return Judged::Sound };
         if let Some(epoch) = meta.as_ref().and_then(|meta| meta.suspect) {
-            return Some(suspect(epoch));
+            return Judged::Suspect(suspect(epoch));
         }
         // Without an answer, the node's key counts as lost.
         if let Some(known) = &known
             && prefix::contradicts(self.session, known, snapshot).await.unwrap_or(true)
         {
-            let is_sound_elsewhere = endpoints::is_sound_elsewhere(self.session, known, &self.own_key).await;
-            return (!is_sound_elsewhere).then(|| suspect(known.epoch));
+            return match endpoints::is_sound_elsewhere(self.session, known, &self.own_key).await {
+                true => Judged::SoundElsewhere,
+                false => Judged::Suspect(suspect(known.epoch)),
+            };
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();
         if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {
             self.mark.raise(HighWater { etcd, ..shown }, |_| {});
         }
-        None
+        Judged::Sound
     }
 
     /// The spool entry that frees what this run has reserved or was asked to free.

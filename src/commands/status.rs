@@ -5,7 +5,7 @@
 //! [`limits::STATUS_GRACE`]: the one case in which waiting may help, and in which no answer, nor the last one before,
 //! says anything else.
 
-use super::Run;
+use super::{Judged, Run};
 use crate::commands::errors::ToCni;
 use metes_config::cni::error::{Code, Error};
 use metes_core::limits;
@@ -77,7 +77,7 @@ async fn ask<K: Kv>(run: &Run<'_, K>) -> Result<(), Unserved> {
     let mut snapshot = Snapshot::default();
     snapshot.absorb(&txn.then, &read);
     let is_first = known.is_none() && snapshot.entry(&run.session.keys.meta()).is_none();
-    if let Some(suspect) = run.suspicion(known, &mut snapshot).await {
+    if let Judged::Suspect(suspect) = run.judge(known, &mut snapshot).await {
         return Err(Unserved::Verdict(Error { code: Code::NotAvailable, ..suspect }));
     }
     if is_first && let Some(other) = run.node.other_store() {

@@ -466,6 +466,7 @@ fn a_member_that_has_forgotten_is_passed_by_where_the_others_have_not() {
         let container = format!("e{round}");
         node.add(&container).config(&config()).run().address();
         node.del(&container).config(&config()).run().silent();
+        node.check("d").config(&config()).run().silent();
     }
     assert_eq!(node.spooled_dels().len(), 0);
     node.status().config(&config()).run().silent();
