@@ -173,14 +173,16 @@ pub struct Sighting {
     pub strikes: bool,
 }
 
-/// One line each, of sightings that earlier hunts have found: the guard, the kind of world, the seed, and `struck` if
-/// the world strikes at the guard. A line that does not say so is left out: the hunt then searches.
+/// One line each, of what an earlier hunt has found: the guard, the kind of world, the seed, and `struck` if the world
+/// strikes at the guard; the guard alone, if no world has noticed its absence. Other lines are left out.
 #[must_use]
-pub fn sightings(text: &str) -> BTreeMap<String, Sighting> {
+pub fn sightings(text: &str) -> BTreeMap<String, Option<Sighting>> {
     let sighting = |line: &str| {
         let mut words = line.split_whitespace();
-        let (guard, theme, seed) = (words.next()?, Theme::named(words.next()?)?, words.next()?.parse().ok()?);
-        Some((guard.to_owned(), Sighting { theme, seed, strikes: words.next() == Some("struck") }))
+        let guard = words.next()?.to_owned();
+        let Some(theme) = words.next() else { return Some((guard, None)) };
+        let (theme, seed) = (Theme::named(theme)?, words.next()?.parse().ok()?);
+        Some((guard, Some(Sighting { theme, seed, strikes: words.next() == Some("struck") })))
     };
     text.lines().filter_map(sighting).collect()
 }
@@ -198,11 +200,11 @@ pub struct Noticed {
 pub type Hunted = (Guard, Option<Noticed>);
 
 /// Leaves out one guard after the other: first where its absence is `known` to be noticed, then in up to `seeds` worlds
-/// of every kind, until one notices it.
+/// of every kind, until one notices it. One that is known to be noticed nowhere is not searched for.
 #[must_use]
 pub fn hunt(
     guards: &BTreeSet<Guard>,
-    known: &BTreeMap<String, Sighting>,
+    known: &BTreeMap<String, Option<Sighting>>,
     seeds: u64,
     operations: u64,
     threads: usize,
@@ -216,8 +218,10 @@ pub fn hunt(
             scope.spawn(move || {
                 let folder = Folder::new(number);
                 while let Some(guard) = guards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let known = known.get(&guard.to_string()).copied();
-                    let caught = hunt_one(*guard, known, seeds, operations, &folder.0);
+                    let caught = match known.get(&guard.to_string()) {
+                        Some(None) => None,
+                        known => hunt_one(*guard, known.copied().flatten(), seeds, operations, &folder.0),
+                    };
                     hunted.lock().unwrap_or_else(PoisonError::into_inner).push((*guard, caught));
                 }
             });

@@ -40,10 +40,11 @@ struct Arguments {
     /// many worlds of each kind
     #[arg(long)]
     mutants: Option<u64>,
-    /// A file of an earlier hunt: it says where the absence of each guard is noticed, and is asked first
+    /// A file of an earlier hunt: it says where the absence of each guard is noticed, and is asked first; a guard
+    /// alone was noticed nowhere, and is not searched for
     #[arg(long, requires = "mutants")]
     known: Option<PathBuf>,
-    /// Writes this file anew with what is noticed
+    /// Writes this file anew with what is noticed; then every guard is searched for
     #[arg(long, requires = "known")]
     keep: bool,
     /// Only guards with this in their names, like `hold/`
@@ -121,7 +122,11 @@ fn mutants(campaign: &Campaign, seeds: u64, arguments: &Arguments, out: &mut imp
     guards.retain(|guard| guard.to_string().contains(only));
     writeln!(out, "{} guards", guards.len())?;
     let mut all_noticed = true;
-    for (guard, caught) in hunt(&guards, &sightings(&known), seeds, campaign.operations, campaign.threads) {
+    let mut known = sightings(&known);
+    if arguments.keep {
+        known.retain(|_, sighting| sighting.is_some());
+    }
+    for (guard, caught) in hunt(&guards, &known, seeds, campaign.operations, campaign.threads) {
         let Some(Noticed { sighting: Sighting { theme, seed, strikes }, violation }) = caught else {
             all_noticed = false;
             writeln!(out, "survives {guard}")?;
