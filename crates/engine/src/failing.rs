@@ -6,8 +6,7 @@ use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::task::yield_now;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::follow::Follow;
 use super::kv::{About, Failure, Hear, Kv, LeaseAge};
@@ -15,9 +14,11 @@ use crate::failpoints::{Boundary, Injected, Visit, lease, visit};
 use metes_core::keys::{Bytes, LeaseId};
 use metes_core::txn::{Reply, Txn};
 
-/// The number of times that the tasks of a connection must run until a request is on the wire: it passes through three
-/// tasks.
-const TURNS: usize = 16;
+/// A request passes through the three tasks of its connection before it is on the wire. Each of these pauses lets all
+/// of them run until they have nothing to do, and looks at the socket.
+const PAUSES: usize = 4;
+/// The length of each.
+const PAUSE: Duration = Duration::from_millis(2);
 
 impl From<Injected> for Failure {
     fn from(injected: Injected) -> Self {
@@ -71,11 +72,11 @@ impl<K: Kv> Failing<K> {
         if visit.is_marked(Boundary::Sent) {
             // Connects first, because the request cannot be sent without a connection.
             self.0.connect(until).await?;
-            for _ in 0..TURNS {
+            for _ in 0..PAUSES {
                 if early.is_none() {
                     early = poll_once(request.as_mut()).await;
                 }
-                yield_now().await;
+                sleep(PAUSE).await;
             }
         }
         visit.pass(Boundary::Sent)?;
