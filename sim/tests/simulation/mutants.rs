@@ -14,8 +14,8 @@ const HUNT: [&str; 6] = ["--seeds", "800", "--ops", "120000", "--mutants", "200"
 
 /// All guards that transactions rely on, by step, kind and key, each with the world that noticed its absence in the
 /// last hunt: that world is played first. None may go missing. A guard alone is one of [`RARE`] that the last hunt has
-/// found nowhere. After a change of the protocol or of the worlds, hack/sim with [`HUNT`], `--known` and `--keep` writes
-/// the file anew: without that the hunt searches, for minutes.
+/// found nowhere. After a change of the protocol or of the worlds, hack/sim with [`HUNT`], `--known` and `--keep`
+/// writes the file anew: without that the hunt searches, for minutes.
 const GUARDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/simulation/guards.txt");
 
 /// Hardly any world notices these. A free that only deletes is for an etcd without space, and a command that sets the

@@ -651,8 +651,8 @@ fn a_batch_frees_only_the_record_that_the_del_has_read() {
     assert_eq!(world.store.get(&own), written.as_ref());
 }
 
-/// The virtual machine was put back to a snapshot of its memory while the DEL was in the queue. The ADD that the runtime
-/// repeats seems to be older than the DEL.
+/// The virtual machine was put back to a snapshot of its memory while the DEL was in the queue. The ADD that the
+/// runtime repeats seems to be older than the DEL.
 #[test]
 fn a_batch_frees_no_record_that_was_put_again_since_the_del_took_its_ticket() {
     let mut world = World::new();
