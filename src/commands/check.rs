@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
-use super::{Judged, Run};
+use super::Run;
 use crate::commands::errors::OrCni;
 use metes_config::cni::error::{Code, Error};
 use metes_config::command::CheckConfig;
@@ -30,21 +30,14 @@ pub async fn check<K: Kv>(run: &Run<'_, K>, config: &CheckConfig) -> Result<(), 
     let mut snapshot = Snapshot::default();
     let adopted = uid.map(|uid| Owner { container_id: ContainerId::adopted(uid), ..owner.clone() });
     let candidates: Vec<&Owner> = [owner].into_iter().chain(&adopted).collect();
-    let known = run.known();
     // The record most likely names these reservations, so they are read with it.
     let seat = hold.iter().map(|hold| run.session.keys.seat(&Seat { hold: hold.clone(), n: Seat::FIRST }));
-    let likely = [run.judged_by(known.as_ref()), likely_reservations(run, sets, previous), seat.collect()];
-    let likely = likely.concat();
-    let mut found = first_record(run, &candidates, &likely, &mut snapshot).await?;
-    let mut judged = run.judge(known, &mut snapshot).await;
-    if matches!(judged, Judged::SoundElsewhere) {
-        snapshot = Snapshot::default();
-        found = first_record(run, &candidates, &likely, &mut snapshot).await?;
-        judged = Judged::Sound;
-    }
-    let Some((holder, record)) = found else {
+    let records = candidates.iter().map(|owner| run.session.keys.owner(owner)).collect();
+    let keys = [records, likely_reservations(run, sets, previous), seat.collect()].concat();
+    let suspect = run.read_judged(&keys, &mut snapshot).await?;
+    let Some((holder, record)) = first_record(run, &candidates, &snapshot)? else {
         // In a store that went back in time or was emptied, this says nothing of the pod.
-        if let Judged::Suspect(suspect) = judged {
+        if let Some(suspect) = suspect {
             return Err(suspect);
         }
         let text = format!("interface {} of container {} holds no address", owner.ifname, owner.container_id);
@@ -91,16 +84,14 @@ pub async fn check<K: Kv>(run: &Run<'_, K>, config: &CheckConfig) -> Result<(), 
     }
 }
 
-async fn first_record<'o, K: Kv>(
+fn first_record<'o, K>(
     run: &Run<'_, K>,
     candidates: &[&'o Owner],
-    likely: &[Bytes],
-    snapshot: &mut Snapshot,
+    snapshot: &Snapshot,
 ) -> Result<Option<(&'o Owner, OwnerRecord)>, Error> {
-    let keys: Vec<Bytes> = candidates.iter().map(|owner| run.session.keys.owner(owner)).collect();
-    run.session.read(&[keys.as_slice(), likely].concat(), snapshot).await.or_cni()?;
-    for (owner, key) in candidates.iter().zip(&keys) {
-        if let Some(record) = snapshot.record::<OwnerRecord>(key).or_cni()? {
+    for owner in candidates {
+        let key = run.session.keys.owner(owner);
+        if let Some(record) = snapshot.record::<OwnerRecord>(&key).or_cni()? {
             return Ok(Some((*owner, record)));
         }
     }

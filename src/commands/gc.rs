@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Judged, Run};
+use super::Run;
 use crate::commands::errors::OrCni;
 use metes_config::cni::Error;
 use metes_core::cooling::CoolingLeases;
@@ -76,17 +76,10 @@ pub async fn gc<K: Kv>(
 /// while the store is suspect.
 async fn in_service_since<K: Kv>(run: &Run<'_, K>) -> Result<Option<i64>, Error> {
     let key = run.session.keys.meta();
-    let mark = run.mark_or_ask(limits::ALL_ASKED).await.or_cni()?;
-    let (known, mut snapshot) = (mark.map(|mark| mark.seen), Snapshot::default());
-    let judged_by = run.judged_by(known.as_ref());
-    run.session.read(&judged_by, &mut snapshot).await.or_cni()?;
-    match run.judge(known, &mut snapshot).await {
-        Judged::Sound => {}
-        Judged::Suspect(_) => return Ok(None),
-        Judged::SoundElsewhere => {
-            snapshot = Snapshot::default();
-            run.session.read(&judged_by, &mut snapshot).await.or_cni()?;
-        }
+    run.mark_or_ask(limits::ALL_ASKED).await.or_cni()?;
+    let mut snapshot = Snapshot::default();
+    if run.read_judged(&[], &mut snapshot).await?.is_some() {
+        return Ok(None);
     }
     Ok(match snapshot.record::<Meta>(&key).or_cni()? {
         Some(meta) if meta.epoch > FIRST_EPOCH => Some(snapshot.mod_revision(&key)),

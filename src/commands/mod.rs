@@ -30,7 +30,7 @@ use metes_engine::prefix;
 use metes_engine::random::{random, random_below, random_id};
 use metes_engine::release::{self, FreeError, FreeHints, NotFreed};
 use metes_engine::session::Session;
-use metes_node::errors::{other_store_used, suspect};
+use metes_node::errors::{lost_state, other_store_used, suspect};
 use metes_node::mark::{Hints, Mark, MarkFile, NodeLease};
 use metes_node::node::{self, Identity};
 use metes_node::owner_hints::OwnerHintFile;
@@ -38,10 +38,6 @@ use metes_node::remember::Leaving;
 use metes_node::scope_hints::ScopeHintFiles;
 use metes_node::spool::{Kept, Spool, Spooled};
 use metes_node::state::NodeState;
-
-/// What the log says if the store knows this node, and the node's files know nothing of the store.
-const LOST_STATE: &str = "this node has used this store before, and the folder of its state knows nothing of it: \
-     `spool_dir` was changed, or the folder was emptied; DELs that were spooled in another folder are not carried out";
 
 /// A store that a verb has read.
 enum Judged {
@@ -220,7 +216,7 @@ impl<'a, K: Kv> Run<'a, K> {
         self.node.names().keep_present(self.session.keys, self.last_seen(None).as_ref());
         // A run that has put the own key has made the mark before.
         if self.mark.make(store.clone()) && store.key.is_some() {
-            tracing::warn!("{LOST_STATE}");
+            tracing::warn!("{}", lost_state(&self.node.folder));
         }
         self.agreed.replace(Some(store.clone()));
         self.read_mark().unwrap_or(Mark { seen: store, hints: Hints::default() })
@@ -257,6 +253,26 @@ impl<'a, K: Kv> Run<'a, K> {
     /// The keys by which the store is judged: they are read with the first request.
     fn judged_by(&self, known: Option<&HighWater>) -> Vec<Bytes> {
         judged_by(self.session.keys, &self.own_key, known)
+    }
+
+    /// Reads these keys and those by which the store is judged, and judges the store. Where another endpoint shows a
+    /// sound one, all is read again there. Returns why the store hands out no address, if it hands out none.
+    ///
+    /// # Errors
+    /// A CNI error: the store failed.
+    async fn read_judged(&self, keys: &[Bytes], snapshot: &mut Snapshot) -> Result<Option<Error>, Error> {
+        let known = self.known();
+        let keys = [keys, &self.judged_by(known.as_ref())].concat();
+        self.session.read(&keys, snapshot).await.or_cni()?;
+        match self.judge(known, snapshot).await {
+            Judged::Sound => Ok(None),
+            Judged::Suspect(why) => Ok(Some(why)),
+            Judged::SoundElsewhere => {
+                *snapshot = Snapshot::default();
+                self.session.read(&keys, snapshot).await.or_cni()?;
+                Ok(None)
+            }
+        }
     }
 
     /// Judges a store that was read so. `known` was read before the snapshot: meanwhile another run may have seen more.

@@ -1,4 +1,6 @@
-//! Errors about a store that contradicts this node.
+//! Errors and warnings about a store that contradicts this node.
+
+use std::path::Path;
 
 use metes_config::cni::error::{Code, Error};
 
@@ -31,6 +33,16 @@ pub fn stranger(known: &str, found: Option<&str>) -> Error {
         "correct `etcd.endpoints`; if they named a wrong etcd before, drain the node and remove its `mark` below \
          `spool_dir`; if the store was rebuilt here, run `metes check --accept-store` on this node when no running \
          container holds an address that `metes list` does not show",
+    )
+}
+
+/// The store knows this node, and the folder of the node's state knows nothing of the store.
+#[must_use]
+pub fn lost_state(folder: &Path) -> String {
+    format!(
+        "this node has used this store before, and {} knows nothing of it: `spool_dir` was changed, or the folder was \
+         emptied; DELs that were spooled in another folder are not carried out",
+        folder.display()
     )
 }
 

@@ -70,6 +70,7 @@ impl World<'_> {
                 is_strange() && self.strangers.iter().any(|machine| Some(machine.as_str()) != own);
             return (!is_second).then_some("a store was put under suspicion that has forgotten nothing");
         }
+        // As a head, a DEL of this node may serve ADDs of nodes that know this store.
         let gives = matches!(txn.step, "commit" | "commit-first")
             && puts(&|key| matches!(keys.parse(key), Ok(Key::Owner(_))));
         (gives && is_strange()).then_some("a node that knows another store has given an address")

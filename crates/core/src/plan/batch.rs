@@ -376,7 +376,8 @@ impl<'a> Batch<'a> {
         let caller = Caller { machine, pod_uid: pod_uid.as_ref() };
         // The DEL has judged the record that it read. A later one may be of a later boot, which no start of an earlier
         // one can be compared with. A head has not the clock of the DEL's node: what that clock alone shows to be older
-        // is left to the DEL itself. So is a record that was put again since the ticket: an ADD has answered with it.
+        // is left to the DEL itself. A record that was put again since the DEL took its ticket is left to the DEL, too:
+        // an ADD has answered with that record.
         let is_meant = record == request.record
             && entry.mod_revision < waiting.ticket.create_revision
             && FreeGuard::OlderThan(start, None).admits(&record, entry.create_revision, entry.mod_revision);

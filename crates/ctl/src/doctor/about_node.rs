@@ -10,6 +10,7 @@ use super::line::{Check, CheckLine};
 use crate::table::many;
 use metes_core::keys::NodeKey;
 use metes_core::limits;
+use metes_node::errors::lost_state;
 use metes_node::spool::Survey;
 
 const NO_HOST_FILE: &str =
@@ -173,11 +174,7 @@ fn others_here(machines: &Machines, own: &str) -> Vec<CheckLine> {
 fn state_is_elsewhere(facts: &NodeFacts) -> CheckLine {
     CheckLine::warn(
         Check::Spool,
-        format!(
-            "this node has used this store before, and {} knows nothing of it: `spool_dir` was changed, or the folder \
-             was emptied; DELs that were spooled in another folder are not carried out",
-            facts.folder.display()
-        ),
+        lost_state(&facts.folder),
         "move what is in the former spool_dir to the present one, or name that one in the host file; the reconciler \
          frees what no pod uses",
     )
