@@ -216,7 +216,7 @@ fn forget_spooled<K: Kv>(run: &Run<'_, K>, owner: &Owner, does: impl Fn(&RunStar
 
 /// True if a run that was spooled is older than this one.
 fn is_older<K: Kv>(run: &Run<'_, K>, spooled: &RunStart) -> bool {
-    run.start.is_after(Some(spooled), Some(&Clock::new(run.clock)))
+    run.start.is_after(Some((spooled, 0)), Some(&Clock::new(run.clock)))
 }
 
 fn spool<K: Kv>(

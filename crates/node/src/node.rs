@@ -194,7 +194,7 @@ mod tests {
     fn a_later_run_has_a_later_start() {
         let first = start().expect("a boot id");
         let second = start().expect("a boot id");
-        assert!(!first.is_after(Some(&second), None));
+        assert!(!first.is_after(Some((&second, 1)), None));
     }
 
     /// The clocks after a suspension during which a monotonic clock stood still.

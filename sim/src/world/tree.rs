@@ -281,7 +281,7 @@ impl Tree {
                     let start = Tombstone::decode(value).map_err(|e| bad(&e))?.start;
                     if let Some(older) = self.tombstones.insert(owner, start.clone())
                         && !self.clock_went_back
-                        && !start.is_after(Some(&older), None)
+                        && !start.is_after(Some((&older, 0)), None)
                         && start != older
                     {
                         return Err(bad(&"a younger tombstone was replaced by an older one"));

@@ -343,14 +343,15 @@ impl Deciding<'_> {
         let dead = self.keys.tombstone(&self.asked.ask.owner);
         match self.snapshot.record::<Tombstone>(&dead)? {
             None => Ok(false),
-            Some(tombstone) if self.is_after(&tombstone.start) => Ok(true),
+            Some(tombstone) if self.is_after(&tombstone.start, &dead) => Ok(true),
             Some(_) => Err(Halt::Refuse(Refused::Deleted)),
         }
     }
 
-    /// True if this run is younger than what started at `other`.
-    fn is_after(&self, other: &RunStart) -> bool {
-        self.asked.ask.stamp.start.is_after(Some(other), self.clock)
+    /// True if this run is younger than what started at `other`, as `key` says.
+    fn is_after(&self, other: &RunStart, key: &[u8]) -> bool {
+        let put_at = self.snapshot.mod_revision(key);
+        self.asked.ask.stamp.start.is_after(Some((other, put_at)), self.clock)
     }
 
     /// The owner holds addresses already. They are the answer, if they fit.
@@ -373,7 +374,7 @@ impl Deciding<'_> {
         // Another run may have served this one without its knowledge.
         let repeats = record.start.as_ref() != Some(&self.asked.ask.stamp.start);
         let start = match record.start {
-            Some(other) if !self.is_after(&other) => other,
+            Some(other) if !self.is_after(&other, &self.keys.owner(owner)) => other,
             _ => self.asked.ask.stamp.start.clone(),
         };
         // Scope and labels stay as they are, because reservations and pod index were written with them.
@@ -574,7 +575,8 @@ fn older_owner(
         if record.labels.pod.uid != ask.labels.pod.uid {
             continue;
         }
-        if !ask.stamp.start.is_after(record.start.as_ref(), clock) {
+        let other = record.start.as_ref().map(|start| (start, snapshot.mod_revision(&own)));
+        if !ask.stamp.start.is_after(other, clock) {
             return Err(Halt::Refuse(Refused::Outlived(owner)));
         }
         return Ok(Some(Older { owner, record }));

@@ -383,7 +383,8 @@ impl<'a> Batch<'a> {
             && FreeGuard::OlderThan(start, None).admits(&record, entry.create_revision, entry.mod_revision);
         let is_meant = is_meant && !record.has_cooldown() && record.seat.is_none();
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
-        let is_younger = start.is_after(standing.as_ref().map(|standing| &standing.start), None);
+        let put_at = self.snapshot.mod_revision(&tombstone);
+        let is_younger = start.is_after(standing.as_ref().map(|standing| (&standing.start, put_at)), None);
         let index = free::index_keys(self.keys, owner, &record);
         let held = record.reserved().map(|(network, address)| self.keys.ip(network, address));
         let keys: Vec<Bytes> = index.into_iter().chain(held).chain([own.clone()]).collect();
@@ -414,7 +415,8 @@ impl<'a> Batch<'a> {
     ) -> Result<bool, Halt> {
         let (own, tombstone) = (self.keys.owner(owner), self.keys.tombstone(owner));
         let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
-        if !request.start.is_after(standing.as_ref().map(|standing| &standing.start), None) {
+        let put_at = self.snapshot.mod_revision(&tombstone);
+        if !request.start.is_after(standing.as_ref().map(|standing| (&standing.start, put_at)), None) {
             return Ok(false);
         }
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);

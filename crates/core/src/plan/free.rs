@@ -38,10 +38,11 @@ pub enum FreeGuard<'a> {
 
 impl<'a> FreeGuard<'a> {
     pub(crate) fn admits(self, record: &OwnerRecord, created: i64, modified: i64) -> bool {
+        let of_record = record.start.as_ref().map(|start| (start, modified));
         match self {
-            FreeGuard::OlderThan(start, _) => start.is_after(record.start.as_ref(), self.clock()),
+            FreeGuard::OlderThan(start, _) => start.is_after(of_record, self.clock()),
             FreeGuard::UpTo(start, _) => {
-                record.start.as_ref() == Some(start) || start.is_after(record.start.as_ref(), self.clock())
+                record.start.as_ref() == Some(start) || start.is_after(of_record, self.clock())
             }
             // A run that answers with a record writes it again.
             FreeGuard::Unanswered(start, _) => record.start.as_ref() == Some(start) && created == modified,
@@ -364,10 +365,12 @@ impl<'a> Freeing<'a> {
     /// read by the ADD that is to be stopped.
     fn tombstone(&self, seen: &Snapshot) -> Option<Burying<'_>> {
         let (start, clock) = (self.free.tombstone?, self.free.guard.clock());
+        let key = self.keys.tombstone(self.free.owner);
         let is_enough = |standing: &Tombstone, clock: &Clock<'_>| {
-            clock.is_of_another_boot(start) && !clock.is_of_another_boot(&standing.start)
+            clock.is_of_another_boot(start, 0)
+                && !clock.is_of_another_boot(&standing.start, seen.mod_revision(&key))
         };
-        let standing = seen.record::<Tombstone>(&self.keys.tombstone(self.free.owner)).ok().flatten();
+        let standing = seen.record::<Tombstone>(&key).ok().flatten();
         let is_needed = !standing.zip(clock).is_some_and(|(standing, clock)| is_enough(&standing, clock));
         is_needed.then_some(Burying { start, clock })
     }
@@ -582,9 +585,11 @@ pub(crate) fn bury(
 ) -> Result<(), BadRecord> {
     let key = keys.tombstone(owner);
     builder.unchanged(key.clone());
-    let standing = builder.seen().record::<Tombstone>(&key)?;
-    let standing = standing.map(|tombstone| tombstone.start);
-    if start.is_after(standing.as_ref(), *clock) || standing.as_ref() == Some(start) {
+    let standing = builder.seen().record::<Tombstone>(&key)?.map(|tombstone| tombstone.start);
+    let put_at = builder.seen().mod_revision(&key);
+    if start.is_after(standing.as_ref().map(|standing| (standing, put_at)), *clock)
+        || standing.as_ref() == Some(*start)
+    {
         builder.put_on(key, Tombstone::new((*start).clone()).encode(), lease);
     }
     Ok(())
