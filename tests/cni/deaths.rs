@@ -183,6 +183,19 @@ fn where_few_addresses_are_free_behind_a_dead_run_all_others_say_so_at_once() {
     scene.cluster.leave_unclean();
 }
 
+/// A run behind it asks for that address.
+#[test]
+fn what_a_dead_del_would_have_freed_is_given() {
+    let scene = Scene::new("10.96.0.0/24", 1);
+    let node = &scene.nodes[0];
+    let freed = node.add("freed").config(&scene.config).run().address();
+    node.forget_owners();
+    scene.die_in_queue(vec![node.del("freed").config(&scene.config)]);
+    let asking = scene.add("living", 1).args(&format!("IgnoreUnknown=1;IP={freed}"));
+    assert_eq!(scene.run(vec![asking])[0].address(), freed);
+    scene.cluster.leave_unclean();
+}
+
 /// A head that would serve it can commit nothing: etcd refuses a transaction that puts a key on such a lease.
 #[test]
 fn a_dead_del_whose_tombstones_lease_has_ended_holds_nobody_up() {

@@ -141,6 +141,8 @@ pub struct Driver<'a, K> {
     /// True if addresses may be reserved for this run although it fails. Another run may have served it, or may still
     /// serve it, without its knowledge; or a store that has gone back in time has applied its commit.
     may_be_served: bool,
+    /// True if it was refused, and has carried out DELs of others since.
+    is_judged_again: bool,
     acknowledged: Option<Acknowledged>,
     /// The node's knowledge of the store before the last request; none if it knew nothing.
     known: Option<HighWater>,
@@ -179,6 +181,7 @@ impl<'a, K: Kv> Driver<'a, K> {
             met_others: false,
             lost: 0,
             may_be_served: false,
+            is_judged_again: false,
             acknowledged: None,
             known: None,
             put_at: None,

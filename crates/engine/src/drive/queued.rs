@@ -40,6 +40,8 @@ pub(super) struct Head {
     stray: Vec<NetworkAddress>,
     /// True if a run may wait that nobody has given its turn.
     pub(super) owes_turn: bool,
+    /// True if it has carried out DELs of others after its own result.
+    has_freed: bool,
     /// The time of a durable write.
     pub(super) latency: Duration,
     /// The queue as it was listed while the last commit was on its way.
@@ -121,8 +123,15 @@ impl<K: Kv> Driver<'_, K> {
             attempted = self.leave(change, &queue, &ticket, &mut head, attempted).await;
         }
         // If it fails, the others notice that the queue does not move.
-        let _ = self.serve_others(&queue, &ticket, head, seen).await;
-        attempted
+        let _ = self.serve_others(&queue, &ticket, &mut head, seen).await;
+        match attempted {
+            // Perhaps an owner whose DEL waited held what this run asked for. So it is judged again, once.
+            Err(Stopped::Refused(_)) if head.has_freed && !self.is_judged_again => {
+                self.is_judged_again = true;
+                Ok(Attempt::Again)
+            }
+            attempted => attempted,
+        }
     }
 
     /// Waits for its turn, and then commits, unless another run has served it.
@@ -311,7 +320,7 @@ impl<K: Kv> Driver<'_, K> {
         &mut self,
         queue: &Queue<'_, K>,
         ticket: &Ticket,
-        mut head: Head,
+        head: &mut Head,
         seen: &mut Snapshot,
     ) -> Result<(), Failure> {
         head.gone.insert(ticket.key.clone());
@@ -351,6 +360,7 @@ impl<K: Kv> Driver<'_, K> {
             if reply.succeeded {
                 seen.apply(&txn, &reply);
                 head.has_committed(&effects, &reply.found);
+                head.has_freed |= !effects.removes.is_empty();
                 head.listed = listed;
             } else {
                 // Another run is at the head, too.
