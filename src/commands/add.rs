@@ -91,7 +91,13 @@ async fn allot<K: Kv>(
                 let of_pools = match &ask.wanted {
                     Wanted::Ranges(_) => PoolResult::default(),
                     Wanted::Pools(_) => {
-                        in_result(run, &allotment.pools(driver.shared()), &held).await.or_cni()?
+                        match in_result(run, &allotment.pools(driver.shared()), &held).await.or_cni() {
+                            Ok(of_pools) => of_pools,
+                            Err(error) => {
+                                undo(run, ask).await;
+                                return Err(error);
+                            }
+                        }
                     }
                 };
                 return Ok(AddDone { held, repeats, of_pools });

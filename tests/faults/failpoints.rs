@@ -166,6 +166,40 @@ fn a_repeated_add_that_cannot_settle_its_commit_keeps_what_it_was_told() {
     cluster.assert_clean();
 }
 
+/// An ADD that takes over an address reads the pool that gave it if that pool is not for the pod any more, and may fail
+/// at that after its commit.
+#[test]
+fn an_add_that_cannot_read_a_pool_for_its_result_holds_nothing() {
+    let cluster = Cluster::new();
+    let node = cluster.node("n1");
+    let apply = |pool: &str, network: u8, namespace: &str| {
+        let range = format!("10.{network}.0.0/24");
+        let text = format!("pool: {pool}\nranges: [{{range: {range}}}]\nfor: {{namespaces: {namespace}}}\n");
+        let applied = node.cli_run(["pool", "apply", "--yes", "-f", "-"]).stdin(text).run();
+        assert!(applied.succeeded(), "{applied}");
+    };
+    let auto = network(json!({"pool": "auto"}));
+    apply("later", 62, "ns");
+    for read in 1.. {
+        apply("first", 61, "ns");
+        let add =
+            |container: String| node.add(&container).pod("ns", "web-0", &format!("u-{read}")).config(&auto);
+        let old = add(format!("old{read}")).run().address();
+        apply("first", 61, "other");
+        let failing = add(format!("new{read}")).program(failing_metes());
+        let ended = failing.env("METES_FAIL", format!("read#{read}.before=error:unreachable")).run();
+        if ended.succeeded() {
+            assert_eq!(ended.address(), old);
+            assert!(read > 2, "a look, and the pool that gave the address");
+            break;
+        }
+        ended.error(11);
+        let held = cluster.store().keys(&format!("v1/owner/test/n1/new{read}/"));
+        assert!(held.is_empty() && node.spooled_dels().is_empty(), "read {read}: {held:?}");
+    }
+    cluster.assert_whole();
+}
+
 #[test]
 fn a_point_that_is_misspelt_is_told() {
     let cluster = Cluster::new();
