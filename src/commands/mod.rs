@@ -281,17 +281,18 @@ impl<'a, K: Kv> Run<'a, K> {
         let keys = self.session.keys;
         // A meta that does not decode has its own error.
         let Ok(meta) = snapshot.record::<Meta>(&keys.meta()) else { return Judged::Sound };
-        if let Some(epoch) = meta.as_ref().and_then(|meta| meta.suspect) {
-            return Judged::Suspect(suspect(epoch));
-        }
+        let is_marked = meta.as_ref().and_then(|meta| meta.suspect);
         // Without an answer, the node's key counts as lost.
         if let Some(known) = &known
             && prefix::contradicts(self.session, known, snapshot).await.unwrap_or(true)
         {
             return match endpoints::is_sound_elsewhere(self.session, known, &self.own_key).await {
                 true => Judged::SoundElsewhere,
-                false => Judged::Suspect(suspect(known.epoch)),
+                false => Judged::Suspect(suspect(is_marked.unwrap_or(known.epoch))),
             };
+        }
+        if let Some(epoch) = is_marked {
+            return Judged::Suspect(suspect(epoch));
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();
         if let Some(shown) = HighWater::shown(keys, snapshot, &self.own_key, known.as_ref()) {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use metes_core::keys::Key;
-use metes_core::pool::{Meta, Record};
+use metes_core::pool::{Meta, Record, RunStart};
 use metes_core::txn::{Op, Txn};
 use metes_engine::kv::Failure;
 
@@ -39,6 +39,11 @@ impl World<'_> {
             self.silent_until = Some(self.now() + Duration::from_millis(self.chance.between(10, 9_000)));
         }
         !self.goes_wrong(sent) && self.silent_until.is_some_and(|until| self.now() < until)
+    }
+
+    /// True if the other etcd was all that a run of this start could hear, at least at first.
+    pub(crate) fn was_alone_with_wrong(&self, start: &RunStart) -> bool {
+        self.wrong.is_some() && self.silent_until > self.truth.began(start)
     }
 
     /// The other etcd answers.

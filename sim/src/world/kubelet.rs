@@ -776,7 +776,8 @@ impl World<'_> {
                     Err(error)
                         if error.code == Code::StoredState
                             && sandbox.live.is_some()
-                            && sandbox.deleted < order =>
+                            && sandbox.deleted < order
+                            && !self.was_alone_with_wrong(start) =>
                     {
                         Err(format!("#{id}: CHECK of a sandbox that lives: {error:?}"))
                     }

@@ -139,6 +139,11 @@ impl Truth {
         start.and_then(|start| self.starts.get(start)).map_or(0, |(order, _)| *order)
     }
 
+    /// The world's time at which the run of this start began.
+    pub(crate) fn began(&self, start: &RunStart) -> Option<Duration> {
+        self.starts.get(start).map(|(_, began)| *began)
+    }
+
     /// True if this start comes later by its clock than the one at this position of the same boot.
     pub(crate) fn seems_younger(&self, start: &RunStart, order: u64) -> bool {
         let is_it = |other: &RunStart, at: u64| at == order && other.boot == start.boot;
