@@ -47,6 +47,8 @@ pub struct Line {
     pub hands_over: bool,
     /// True if the head was given no turn: it has seen nothing move. Then some of those who wait are probably dead.
     pub is_impatient: bool,
+    /// True if the head has given a run its turn. That run may be dead.
+    pub has_given_turn: bool,
     /// True if the head serves no free of another run: the lease for a tombstone of one of them has ended.
     pub leaves_frees: bool,
     /// Addresses with stray bits that the head has set for runs which it could not serve.

@@ -238,7 +238,7 @@ impl<'a> Batch<'a> {
             turns.extend(without_turn(&refused).into_iter().take(room).map(|waiting| (waiting, true)));
             room = (runs + 1).saturating_sub(turns.len());
         }
-        if turns.iter().any(|(_, is_alone)| !is_alone) {
+        if line.has_given_turn || turns.iter().any(|(_, is_alone)| !is_alone) {
             builder.rewrite(&head.moved, Ticket::turn_given());
         }
         for (waiting, is_alone) in &turns {

@@ -32,6 +32,8 @@ pub(super) struct Head {
     pub(super) gives_way: bool,
     /// True if nobody has given this run its turn, and it may find more tickets of deleted owners.
     is_impatient: bool,
+    /// True if it has given a run its turn.
+    has_given_turn: bool,
     /// True if it serves no free of another run: the lease for a tombstone of one of them has ended.
     leaves_frees: bool,
     /// Tickets that are gone.
@@ -60,12 +62,13 @@ impl Head {
         self.stray.extend(stray);
         let was_last = has_ended_queue && self.stray.is_empty();
         self.owes_turn &= !(was_last && self.has_served_all() || has_given_turn);
+        self.has_given_turn |= has_given_turn;
     }
 
     /// Notes those who wait besides this run.
     pub(super) fn meet(&mut self, line: Line) {
-        let (is_impatient, leaves_frees) = (self.is_impatient, self.leaves_frees);
-        self.line = Line { is_impatient, leaves_frees, ..line };
+        let Self { is_impatient, has_given_turn, leaves_frees, .. } = *self;
+        self.line = Line { is_impatient, has_given_turn, leaves_frees, ..line };
     }
 
     /// True if a commit was refused because a lease has ended that is perhaps one of another run, for the tombstone of

@@ -13,6 +13,7 @@ use crate::pool::{
     Tombstone, Wanted,
 };
 use crate::request::TicketRecord;
+use crate::ticket::awaits_turn;
 use crate::txn::Reply;
 
 struct World {
@@ -607,6 +608,13 @@ fn the_bit_of_a_run_that_was_left_out_is_cleared_by_the_next_commit() {
     let mut taken = world.store.clone();
     taken.put(world.keys.ip(&network, address), "");
     assert!(!taken.apply(&clearing.txn).succeeded);
+    // Those who wait after a turn stay impatient.
+    for has_given_turn in [true, false] {
+        let line = Line { stray: stray.clone(), has_given_turn, ..Line::default() };
+        let mut store = world.store.clone();
+        assert!(store.apply(&world.plan(&line).expect("a commit").txn).succeeded);
+        assert_eq!(awaits_turn(store.get(&world.keys.moved(&world.scope))), has_given_turn);
+    }
     assert!(world.apply(&clearing).succeeded && !has_bit(&world));
 }
 
