@@ -243,6 +243,7 @@ impl World<'_> {
                     }
                     return Ok(Answer::Reply(reply));
                 }
+                self.note_trust(process, known.as_ref());
                 self.note_queue(txn, process, work.as_ref());
                 if txn.only_reads() {
                     let reply = self.model.txn(txn);

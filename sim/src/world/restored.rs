@@ -160,6 +160,14 @@ impl World<'_> {
         }
     }
 
+    /// A DEL asks a store that its node did not know otherwise when it asked: it was taken into service since the DEL
+    /// began. An older run of the node may still tell the node of the store that was there before.
+    pub(crate) fn note_trust(&mut self, process: ProcessId, known: Option<&HighWater>) {
+        if known.is_some_and(|known| !self.contradicts(known)) {
+            self.doubting.remove(&process);
+        }
+    }
+
     /// True if a DEL that has freed should have stayed in the spool.
     pub(crate) fn forgets_to_spool(&self, process: ProcessId) -> bool {
         let is_del = matches!(self.process(process).map(|process| &process.work), Some(Work::Del { .. }));
