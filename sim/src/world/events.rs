@@ -250,6 +250,8 @@ impl<'w> World<'w> {
             self.truth.end(id);
             // Tombstones are deleted too.
             self.truth.sandboxes[id].freed = 0;
+            // So a ticket that comes late is served. The reconciler frees what its run does not know of.
+            self.truth.sandboxes[id].failed.clear();
         }
         let owners: Vec<Owner> = self.tree.owners.keys().cloned().collect();
         owners.iter().for_each(|owner| self.tree.spoil(owner));

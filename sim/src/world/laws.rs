@@ -240,6 +240,8 @@ impl World<'_> {
             Ok(Key::Node(_)) if step != "forget" => return None,
             // The compare is of its value, whichever revision wrote it.
             Ok(Key::Meta) if step == "suspect" => return None,
+            // The meta that the process has seen was deleted since, with all other keys.
+            Ok(Key::Meta) if step == "found" && self.model.entry(key).is_none() => return None,
             Ok(Key::Meta)
                 if matches!(step, "meta" | "pause")
                     && seen.get(&(process, key.clone())).is_some_and(|then| *then > 0) =>

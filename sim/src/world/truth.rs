@@ -48,7 +48,7 @@ pub(crate) struct Sandbox {
     pub(crate) deleted: u64,
     pub(crate) freed: u64,
     /// Starts whose ADD has failed and promised that nothing is held.
-    failed: HashSet<RunStart>,
+    pub(crate) failed: HashSet<RunStart>,
     /// The order of the youngest DEL that is left in the spool.
     pub(crate) spooled: u64,
     /// Starts whose ADD has failed and has left a DEL in the spool, for the addresses that that very run may have been
