@@ -89,18 +89,15 @@ async fn allot<K: Kv>(
         match allotted {
             Ok(Allotted::Held(Added { held, repeats })) => {
                 let of_pools = match &ask.wanted {
-                    Wanted::Ranges(_) => PoolResult::default(),
+                    Wanted::Ranges(_) => Ok(PoolResult::default()),
                     Wanted::Pools(_) => {
-                        match in_result(run, &allotment.pools(driver.shared()), &held).await.or_cni() {
-                            Ok(of_pools) => of_pools,
-                            Err(error) => {
-                                undo(run, ask).await;
-                                return Err(error);
-                            }
-                        }
+                        in_result(run, &allotment.pools(driver.shared()), &held).await.or_cni()
                     }
                 };
-                return Ok(AddDone { held, repeats, of_pools });
+                if of_pools.is_err() {
+                    undo(run, ask).await;
+                }
+                return Ok(AddDone { held, repeats, of_pools: of_pools? });
             }
             Ok(Allotted::Full(full)) => shortage.relieve(run, &full, allotment, driver.shared()).await?,
             Err(stopped) => return Err(stopped::error(run, ask, stopped).await),

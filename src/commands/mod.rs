@@ -281,17 +281,17 @@ impl<'a, K: Kv> Run<'a, K> {
         let keys = self.session.keys;
         // A meta that does not decode has its own error.
         let Ok(meta) = snapshot.record::<Meta>(&keys.meta()) else { return Judged::Sound };
-        let is_marked = meta.as_ref().and_then(|meta| meta.suspect);
+        let suspect_since = meta.as_ref().and_then(|meta| meta.suspect);
         // Without an answer, the node's key counts as lost.
         if let Some(known) = &known
             && prefix::contradicts(self.session, known, snapshot).await.unwrap_or(true)
         {
             return match endpoints::is_sound_elsewhere(self.session, known, &self.own_key).await {
                 true => Judged::SoundElsewhere,
-                false => Judged::Suspect(suspect(is_marked.unwrap_or(known.epoch))),
+                false => Judged::Suspect(suspect(suspect_since.unwrap_or(known.epoch))),
             };
         }
-        if let Some(epoch) = is_marked {
+        if let Some(epoch) = suspect_since {
             return Judged::Suspect(suspect(epoch));
         }
         let etcd = self.session.kv.cluster().unwrap_or_default();

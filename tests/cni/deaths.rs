@@ -183,7 +183,7 @@ fn where_few_addresses_are_free_behind_a_dead_run_all_others_say_so_at_once() {
     scene.cluster.leave_unclean();
 }
 
-/// A run behind it asks for that address.
+/// A run behind the dead DEL asks for the address that the DEL would have freed.
 #[test]
 fn what_a_dead_del_would_have_freed_is_given() {
     let scene = Scene::new("10.96.0.0/24", 1);

@@ -166,8 +166,8 @@ fn a_repeated_add_that_cannot_settle_its_commit_keeps_what_it_was_told() {
     cluster.assert_clean();
 }
 
-/// An ADD that takes over an address reads the pool that gave it if that pool is not for the pod any more, and may fail
-/// at that after its commit.
+/// An ADD takes over an address of a pool that is not for the pod any more. After its commit the ADD reads that pool
+/// for the result, and that read may fail.
 #[test]
 fn an_add_that_cannot_read_a_pool_for_its_result_holds_nothing() {
     let cluster = Cluster::new();

@@ -56,7 +56,8 @@ impl Ticket {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 
-    /// The value of [`Ticket::moved`] with which a commit says that it has given a run its turn.
+    /// The value of [`Ticket::moved`] with which a commit says that its head has given a run its turn, by
+    /// this commit or by an earlier one.
     pub(crate) fn turn_given() -> Vec<u8> {
         TURN_GIVEN.to_vec()
     }
@@ -68,10 +69,10 @@ impl Ticket {
     }
 }
 
-/// The value of [`Ticket::moved`] after a commit that has given a run its turn. That run may be dead.
+/// The value of [`Ticket::moved`] after a commit of a head that has given a run its turn. That run may be dead.
 const TURN_GIVEN: &[u8] = b"turn";
 
-/// True if the last commit from the queue has given a run its turn, by the entry of [`Ticket::moved`].
+/// True if the head of the last commit from the queue has given a run its turn, by the entry of [`Ticket::moved`].
 #[must_use]
 pub fn awaits_turn(moved: Option<&Entry>) -> bool {
     moved.is_some_and(|moved| moved.value == TURN_GIVEN)

@@ -160,8 +160,8 @@ impl World<'_> {
         }
     }
 
-    /// A DEL asks a store that its node did not know otherwise when it asked: it was taken into service since the DEL
-    /// began. An older run of the node may still tell the node of the store that was there before.
+    /// When the DEL sent this request, its node did not know the store otherwise: the store was taken into service
+    /// since the DEL began. An older run of the node may still tell the node of the store that was there before.
     pub(crate) fn note_trust(&mut self, process: ProcessId, known: Option<&HighWater>) {
         if known.is_some_and(|known| !self.contradicts(known)) {
             self.doubting.remove(&process);

@@ -198,7 +198,7 @@ impl Truth {
                 return Err(format!("{} holds something after its ADD has failed", name()));
             }
             // A ticket that a snapshot brings back has the time of its lease once more.
-            let since = self.starts.get(start).map_or(now, |(_, since)| (*since).max(self.restored_at));
+            let since = self.began(start).map_or(now, |since| since.max(self.restored_at));
             if !self.leases_prolonged && now > since + self.fenced {
                 return Err(format!("an ADD of {} took effect {:?} after it began", name(), now - since));
             }

@@ -39,7 +39,7 @@ use crate::keys::{Bytes, Key, Keys, LeaseId, NetworkAddress, Scope};
 use crate::limits;
 use crate::line::{Line, Waiting};
 use crate::meta;
-use crate::pool::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, Tombstone};
+use crate::pool::{Caller, Meta, Owner, OwnerRecord, PodIndex, Record, RunStart, Tombstone};
 use crate::request::{Asked, FreeRequest, TicketRecord};
 use crate::snapshot::Snapshot;
 use crate::ticket::Ticket;
@@ -382,9 +382,7 @@ impl<'a> Batch<'a> {
             && entry.mod_revision < waiting.ticket.create_revision
             && FreeGuard::OlderThan(start, None).admits(&record, entry.create_revision, entry.mod_revision);
         let is_meant = is_meant && !record.has_cooldown() && record.seat.is_none();
-        let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
-        let put_at = self.snapshot.mod_revision(&tombstone);
-        let is_younger = start.is_after(standing.as_ref().map(|standing| (&standing.start, put_at)), None);
+        let is_younger = self.is_after_tombstone(start, &tombstone);
         let index = free::index_keys(self.keys, owner, &record);
         let held = record.reserved().map(|(network, address)| self.keys.ip(network, address));
         let keys: Vec<Bytes> = index.into_iter().chain(held).chain([own.clone()]).collect();
@@ -406,6 +404,14 @@ impl<'a> Batch<'a> {
         Ok(true)
     }
 
+    /// True if a run of this start is younger than the tombstone under `key`, as far as a head can tell: it has not the
+    /// clock of the run's node. False if the tombstone does not decode.
+    fn is_after_tombstone(&self, start: &RunStart, key: &[u8]) -> bool {
+        let Ok(standing) = self.snapshot.record::<Tombstone>(key) else { return false };
+        let put_at = self.snapshot.mod_revision(key);
+        start.is_after(standing.as_ref().map(|standing| (&standing.start, put_at)), None)
+    }
+
     /// Serves a DEL whose owner holds nothing any more: others have freed it. It leaves its tombstone.
     fn bury(
         &mut self,
@@ -414,9 +420,7 @@ impl<'a> Batch<'a> {
         builder: &mut Builder<'_>,
     ) -> Result<bool, Halt> {
         let (own, tombstone) = (self.keys.owner(owner), self.keys.tombstone(owner));
-        let Ok(standing) = self.snapshot.record::<Tombstone>(&tombstone) else { return Ok(false) };
-        let put_at = self.snapshot.mod_revision(&tombstone);
-        if !request.start.is_after(standing.as_ref().map(|standing| (&standing.start, put_at)), None) {
+        if !self.is_after_tombstone(&request.start, &tombstone) {
             return Ok(false);
         }
         builder.exactly(waiting.ticket.key.clone(), waiting.ticket.create_revision);
