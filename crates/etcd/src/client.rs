@@ -76,6 +76,8 @@ struct Connection {
 struct EndpointState {
     /// True if it has answered a request.
     has_answered: bool,
+    /// True if a request to it was waited for in vain.
+    was_silent: bool,
     /// The id of its etcd, as it said last.
     cluster: Option<u64>,
     /// True if nothing more is sent to it.
@@ -309,10 +311,11 @@ impl Etcd {
         let index = self.index(turn);
         let is_last = asked.iter().enumerate().all(|(other, was_asked)| *was_asked || other == index);
         // An endpoint that has answered nothing yet may be silent, and another one quick.
-        let is_known = is_last || self.known.borrow()[index].has_answered;
-        let least = if is_known { least } else { least.min(limits::REQUEST_ATTEMPT) };
+        let EndpointState { has_answered, was_silent, .. } = self.known.borrow()[index];
+        let least = if is_last || has_answered { least } else { least.min(limits::REQUEST_ATTEMPT) };
+        let is_new = !has_answered && !was_silent;
         let began = Instant::now();
-        let limit = self.pace.attempt(least, until.saturating_duration_since(began));
+        let limit = self.pace.attempt(least, until.saturating_duration_since(began), is_new);
         let sent = self.send(client, (limit, until), index, request).await;
         let (attempt, reading) =
             match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
@@ -574,11 +577,12 @@ impl Etcd {
     async fn turn_away(&self, turn: usize, may_be_busy: bool) {
         let mut connection = self.connection.lock().await;
         if self.turns.get() == turn {
+            let index = self.index(turn);
+            let EndpointState { was_silent, is_kept, .. } = &mut self.known.borrow_mut()[index];
             if may_be_busy {
                 self.pace.unanswered();
+                *was_silent = true;
             }
-            let index = self.index(turn);
-            let is_kept = &mut self.known.borrow_mut()[index].is_kept;
             *is_kept = may_be_busy && !*is_kept;
             connection.left[index] = connection.open.take().filter(|_| *is_kept);
             self.turns.set(turn.wrapping_add(1));

@@ -3,8 +3,10 @@
 //! A member that is overloaded is slow in everything. If a request is given up too soon and sent anew, the member has
 //! done its work for nothing, and has more to do: a new connection costs it more than the request. So an attempt has
 //! time by what its connection and the last answer took, and twice as long as one before it without an answer. Of
-//! thousands of runs that waited as long each time, none would be answered any more. The first time is short, because a
-//! request that is lost with a leader must be sent again soon.
+//! thousands of runs that waited as long each time, none would be answered any more.
+//!
+//! The first time at each endpoint is short, because a request that is lost with a leader must be sent again soon. The
+//! leader may be the last of three that is asked: the first two lose a request each while they elect another one.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -47,11 +49,13 @@ impl Pace {
     }
 
     /// The time that an attempt has which needs `least` where etcd is quick. Half of the time that is `left` stays for
-    /// another member: what a commit came to may have to be found out there.
-    pub(crate) fn attempt(&self, least: Duration, left: Duration) -> Duration {
+    /// another member: what a commit came to may have to be found out there. That others have not answered says nothing
+    /// about an endpoint that `is_new`.
+    pub(crate) fn attempt(&self, least: Duration, left: Duration, is_new: bool) -> Duration {
         let seen = self.connected_in.get().max(self.answered_in.get());
         let by_seen = seen.saturating_mul(limits::REQUEST_IN_ANSWERS);
-        let by_others = least.saturating_mul(2_u32.saturating_pow(self.unanswered.get()));
+        let doublings = if is_new { 0 } else { self.unanswered.get() };
+        let by_others = least.saturating_mul(2_u32.saturating_pow(doublings));
         by_seen.max(by_others).min(left / 2).max(least)
     }
 
@@ -81,30 +85,40 @@ mod tests {
     fn an_attempt_has_time_by_its_connection_and_the_last_answer() {
         let pace = Pace::default();
         pace.connected(ms(15));
-        assert_eq!(pace.attempt(LEAST, LEFT), LEAST);
+        assert_eq!(pace.attempt(LEAST, LEFT, false), LEAST);
         pace.connected(ms(2000));
-        assert_eq!(pace.attempt(LEAST, LEFT), ms(8000));
+        assert_eq!(pace.attempt(LEAST, LEFT, false), ms(8000));
         pace.answered(ms(3000));
-        assert_eq!(pace.attempt(LEAST, LEFT), ms(12_000));
+        assert_eq!(pace.attempt(LEAST, LEFT, false), ms(12_000));
     }
 
     #[test]
     fn an_attempt_leaves_half_of_the_time_unless_it_needs_it() {
         let pace = Pace::default();
         pace.connected(ms(4000));
-        assert_eq!(pace.attempt(LEAST, ms(10_000)), ms(5000));
-        assert_eq!(pace.attempt(LEAST, ms(1000)), LEAST);
+        assert_eq!(pace.attempt(LEAST, ms(10_000), false), ms(5000));
+        assert_eq!(pace.attempt(LEAST, ms(1000), false), LEAST);
     }
 
     #[test]
     fn each_attempt_has_twice_the_time_of_one_without_an_answer() {
         let pace = Pace::default();
         for times in [1, 2, 4, 8] {
-            assert_eq!(pace.attempt(LEAST, LEFT), times * LEAST);
+            assert_eq!(pace.attempt(LEAST, LEFT, false), times * LEAST);
             pace.unanswered();
         }
         pace.answered(ms(15));
-        assert_eq!(pace.attempt(LEAST, LEFT), LEAST);
+        assert_eq!(pace.attempt(LEAST, LEFT, false), LEAST);
+    }
+
+    #[test]
+    fn the_first_attempt_at_an_endpoint_has_no_more_time_for_what_others_left_unanswered() {
+        let pace = Pace::default();
+        pace.unanswered();
+        pace.unanswered();
+        assert_eq!(pace.attempt(LEAST, LEFT, true), LEAST);
+        pace.connected(ms(2000));
+        assert_eq!(pace.attempt(LEAST, LEFT, true), ms(8000));
     }
 
     #[test]
