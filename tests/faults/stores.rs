@@ -476,6 +476,36 @@ fn a_member_that_has_forgotten_is_passed_by_where_the_others_have_not() {
     cluster.assert_clean();
 }
 
+/// The mark of suspicion in the etcd that has forgotten says nothing about the store that this node knows.
+#[test]
+fn a_suspicion_counts_in_the_known_store_alone() {
+    let (mut forked, mut sound) = with_equal_ids();
+    let cluster = Cluster::on(&sound);
+    let (node, witness) = (cluster.node("n1"), cluster.node("n2"));
+    add_all(&witness, &["a"]);
+    let before = sound.copy_data();
+    add_all(&witness, &["b"]);
+    add_all(&node, &["c"]);
+    forked.restore_data(&before);
+    move_to(&witness, &[forked.endpoint()]);
+    witness.add("d").config(&config()).run().error(102);
+    move_to(&node, &[forked.endpoint(), sound.endpoint()]);
+    let mut listed = config();
+    listed["cni.dev/valid-attachments"] = json!([{"containerID": "c", "ifname": "net1"}]);
+    // Which endpoint a run asks first is drawn.
+    for _ in 0..8 {
+        node.check("c").config(&config()).run().silent();
+        node.gc().config(&listed).run().silent();
+        node.status().config(&config()).run().silent();
+    }
+    // Alone it is refused by every verb, with what it says of itself.
+    move_to(&node, &[forked.endpoint()]);
+    assert_refused_everywhere(&node, "c");
+    move_to(&node, &[sound.endpoint()]);
+    add_all(&node, &["e"]);
+    cluster.assert_clean();
+}
+
 /// Its epoch is later than that of the store which the node knows. But nobody has taken it into service for that one.
 #[test]
 fn a_trial_etcd_that_was_accepted_once_is_not_followed() {
