@@ -83,6 +83,13 @@ impl Lab {
         }
     }
 
+    /// A node that knows the store and has no lease there, like one whose last ADD was long ago.
+    pub(crate) fn quiet_node(&self, name: &str) -> Node {
+        let node = self.cluster.node(name);
+        node.status().config(&network_as("1.1.0", "quiet", json!({"range": "10.65.0.0/16"}))).run().silent();
+        node
+    }
+
     /// A node of this name that knows the same server by other endpoints from now on.
     pub(crate) fn with_other_endpoints(&self, name: &str) -> Node {
         let mut endpoints: Vec<String> = self.members().iter().map(Etcd::endpoint).collect();

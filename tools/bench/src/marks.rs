@@ -60,7 +60,7 @@ fn rules() -> Vec<Rule> {
     rules.push(ratio(
         Section::Single,
         "ADD p50 of a quiet node / floor p50",
-        ("first-add", "floor"),
+        ("quiet-add", "floor"),
         50,
         1.45,
     ));

@@ -42,7 +42,8 @@ struct Single {
     floors: Floors,
     verbs: Verbs,
     add_alone: Sample,
-    first_add: Sample,
+    new_add: Sample,
+    quiet_add: Sample,
     join: Sample,
     leave: Sample,
     status: Sample,
@@ -97,12 +98,15 @@ impl Single {
         }
     }
 
-    /// The ADD of a node that has no folder of its own yet.
+    /// The first ADDs of a node that has no folder of its own yet, and of one that only knows the store.
     fn first(&mut self, lab: &Lab, id: &str, config: &Value) {
-        let node = lab.cluster.node(&format!("new-{id}"));
+        let new = lab.cluster.node(&format!("new-{id}"));
+        let quiet = lab.quiet_node(&format!("quiet-{id}"));
         let id = format!("first-{id}");
-        self.first_add.take(&of_pod(node.add(&id), &id).config(config).run());
-        of_pod(node.del(&id), &id).config(config).run().silent();
+        for (node, sample) in [(new, &mut self.new_add), (quiet, &mut self.quiet_add)] {
+            sample.take(&of_pod(node.add(&id), &id).config(config).run());
+            of_pod(node.del(&id), &id).config(config).run().silent();
+        }
     }
 
     /// Nobody else writes in this network, so all that the node remembers of it holds.
@@ -129,7 +133,8 @@ impl Single {
             results.add_times(Section::Single, name, what, sample, "floor");
         };
         add("add-alone", "ADD of a node that adds alone", self.add_alone);
-        add("first-add", "ADD of a quiet node", self.first_add);
+        add("quiet-add", "ADD of a quiet node", self.quiet_add);
+        add("new-add", "ADD of a new node", self.new_add);
         add("join", "ADD of a pod that comes back", self.join);
         add("leave", "DEL of such a pod", self.leave);
         add("host-local-add", "host-local ADD", self.host_local_add);

@@ -87,7 +87,8 @@ fn single(options: &Options, lab: &Lab, Suffix { name, what }: &Suffix, results:
     add("floor", "floor: connect, one durable put", kinds.floor);
     add("add", "ADD of a node that adds alone", kinds.add);
     add("rested-add", "ADD of such a node 20 s after its last", kinds.rested_add);
-    add("first-add", "ADD of a quiet node", kinds.first_add);
+    add("quiet-add", "ADD of a quiet node", kinds.quiet_add);
+    add("new-add", "ADD of a new node", kinds.new_add);
     add("takeover", "takeover", kinds.takeover);
     add("first-takeover", "takeover on a quiet node", kinds.first_takeover);
     add("looking-takeover", "takeover without hints", kinds.looking_takeover);
@@ -101,7 +102,8 @@ struct Kinds {
     floor: Sample,
     add: Sample,
     rested_add: Sample,
-    first_add: Sample,
+    new_add: Sample,
+    quiet_add: Sample,
     takeover: Sample,
     first_takeover: Sample,
     looking_takeover: Sample,
@@ -116,8 +118,10 @@ impl Kinds {
         let id = format!("round-{round}");
         // Nobody else writes in this network, so what the node remembers of it holds.
         self.add.take(&attach(lab.node().add(&id), &id, "alone"));
-        let quiet = lab.cluster.node(&format!("quiet-{round}"));
-        self.first_add.take(&attach(quiet.add(&id), &id, "quiet"));
+        let new = lab.cluster.node(&format!("new-{round}"));
+        self.new_add.take(&attach(new.add(&id), &id, "new"));
+        let quiet = lab.quiet_node(&format!("quiet-{round}"));
+        self.quiet_add.take(&attach(quiet.add(&id), &id, "quiet"));
         self.first_del.take(&attach(quiet.del(&id), &id, "quiet"));
         // The sandboxes of a pod, each following the one before.
         let sandboxes = ["first", "second", "third"].map(|sandbox| format!("{sandbox}-{id}"));
