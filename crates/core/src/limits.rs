@@ -183,9 +183,11 @@ impl InWrites {
     }
 }
 
-/// The time for which a certificate and its key may not fit each other, for they are replaced one after the other. Also
-/// the time for which a run tries where each endpoint refuses it for a reason that lasts.
+/// The time for which a run tries where each endpoint refuses it for a reason that lasts: their certificates may be
+/// being replaced.
 pub const REPLACEMENT: Duration = Duration::from_millis(500);
+/// The time for which a certificate and its key may not fit each other: somebody copies them one after the other.
+pub const FILES_REPLACEMENT: Duration = Duration::from_millis(1500);
 /// The pause between two looks at them.
 pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);
 

@@ -103,7 +103,7 @@ pub fn access(settings: &Settings, secrets: Trust, patience: impl Into<Patience>
 /// Reads the files for TLS. If they cannot be used, it repeats that for a short time, never longer than `give_up`:
 /// somebody may be replacing them.
 fn read_tls(files: &TlsFiles, secrets: Trust, give_up: Duration) -> Result<Tls, Error> {
-    let until = Instant::now() + limits::REPLACEMENT.min(give_up);
+    let until = Instant::now() + limits::FILES_REPLACEMENT.min(give_up);
     let unfit = |Obstacle { what, remedy }| {
         Error::invalid_config(format!("the files for TLS cannot be used: {what}")).with_details(remedy)
     };
