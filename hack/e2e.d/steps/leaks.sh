@@ -10,12 +10,13 @@ step_leaks() {
     outcome "$leaked addresses leaked and were freed; no record of a running pod changed"
 }
 
-# On alpha. The wrapper fails only for DEL, so that the pods that replace the deleted ones get addresses.
+# On alpha. The wrapper fails only for DEL, so that the pods that replace the deleted ones get addresses. It is mounted
+# over the plugin: the installer, which has a mount of its own there, would put the plugin back.
 leak_by_failing_plugin() {
     local victims plugin=$CNI_BIN/metes
     victims=$(where alpha | head -n 3)
-    on alpha mv "$plugin" "$plugin".kept
-    on alpha install -m 0755 /dev/stdin "$plugin".new <<SH
+    on alpha cp -p "$plugin" "$plugin".kept
+    on alpha install -m 0755 /dev/stdin "$plugin".failing <<SH
 #!/bin/sh
 if [ "\$CNI_COMMAND" = DEL ]; then
     echo '{"cniVersion": "1.0.0", "code": 999, "msg": "made to fail by hack/e2e"}'
@@ -23,11 +24,12 @@ if [ "\$CNI_COMMAND" = DEL ]; then
 fi
 exec $plugin.kept "\$@"
 SH
-    on alpha mv "$plugin".new "$plugin"
+    on alpha mount --bind "$plugin".failing "$plugin"
     force_delete "$victims"
     eventually 60 "a DEL fails" grep -q "made to fail by hack/e2e" "$LOG/alpha/containerd"
     remove_sandboxes alpha "$victims"
-    on alpha mv "$plugin".kept "$plugin"
+    on alpha umount --lazy "$plugin"
+    on alpha rm "$plugin".failing "$plugin".kept
     LEAKED=$victims
     expect_agreement 12
     expect_leaked
