@@ -76,7 +76,7 @@ struct Connection {
 struct EndpointState {
     /// True if it has answered a request.
     has_answered: bool,
-    /// True if a request to it was waited for in vain.
+    /// True if a request to it was waited for in vain, and it has answered none since.
     was_silent: bool,
     /// The id of its etcd, as it said last.
     cluster: Option<u64>,
@@ -313,9 +313,8 @@ impl Etcd {
         // An endpoint that has answered nothing yet may be silent, and another one quick.
         let EndpointState { has_answered, was_silent, .. } = self.known.borrow()[index];
         let least = if is_last || has_answered { least } else { least.min(limits::REQUEST_ATTEMPT) };
-        let is_new = !has_answered && !was_silent;
         let began = Instant::now();
-        let limit = self.pace.attempt(least, until.saturating_duration_since(began), is_new);
+        let limit = self.pace.attempt(least, until.saturating_duration_since(began), was_silent);
         let sent = self.send(client, (limit, until), index, request).await;
         let (attempt, reading) =
             match sent.and_then(|answer| self.accept(answer, (index, is_last), elsewhere)) {
@@ -439,7 +438,13 @@ impl Etcd {
     fn has_answered(&self, index: usize) {
         let mut known = self.known.borrow_mut();
         // If it was shut, it has been corrected meanwhile.
-        known[index] = EndpointState { has_answered: true, is_kept: false, shut: None, ..known[index] };
+        known[index] = EndpointState {
+            has_answered: true,
+            was_silent: false,
+            is_kept: false,
+            shut: None,
+            ..known[index]
+        };
         for (endpoint, known) in self.access.endpoints.iter().zip(&mut *known) {
             if let Some(Shut::ForGood(cause)) = known.shut.take() {
                 let Obstacle { what, remedy } = self.in_words([(endpoint.as_str(), &cause)]);

@@ -50,11 +50,11 @@ impl Pace {
 
     /// The time that an attempt has which needs `least` where etcd is quick. Half of the time that is `left` stays for
     /// another member: what a commit came to may have to be found out there. That others have not answered says nothing
-    /// about an endpoint that `is_new`.
-    pub(crate) fn attempt(&self, least: Duration, left: Duration, is_new: bool) -> Duration {
+    /// about an endpoint that was not silent itself.
+    pub(crate) fn attempt(&self, least: Duration, left: Duration, was_silent: bool) -> Duration {
         let seen = self.connected_in.get().max(self.answered_in.get());
         let by_seen = seen.saturating_mul(limits::REQUEST_IN_ANSWERS);
-        let doublings = if is_new { 0 } else { self.unanswered.get() };
+        let doublings = if was_silent { self.unanswered.get() } else { 0 };
         let by_others = least.saturating_mul(2_u32.saturating_pow(doublings));
         by_seen.max(by_others).min(left / 2).max(least)
     }
@@ -85,30 +85,30 @@ mod tests {
     fn an_attempt_has_time_by_its_connection_and_the_last_answer() {
         let pace = Pace::default();
         pace.connected(ms(15));
-        assert_eq!(pace.attempt(LEAST, LEFT, false), LEAST);
+        assert_eq!(pace.attempt(LEAST, LEFT, true), LEAST);
         pace.connected(ms(2000));
-        assert_eq!(pace.attempt(LEAST, LEFT, false), ms(8000));
+        assert_eq!(pace.attempt(LEAST, LEFT, true), ms(8000));
         pace.answered(ms(3000));
-        assert_eq!(pace.attempt(LEAST, LEFT, false), ms(12_000));
+        assert_eq!(pace.attempt(LEAST, LEFT, true), ms(12_000));
     }
 
     #[test]
     fn an_attempt_leaves_half_of_the_time_unless_it_needs_it() {
         let pace = Pace::default();
         pace.connected(ms(4000));
-        assert_eq!(pace.attempt(LEAST, ms(10_000), false), ms(5000));
-        assert_eq!(pace.attempt(LEAST, ms(1000), false), LEAST);
+        assert_eq!(pace.attempt(LEAST, ms(10_000), true), ms(5000));
+        assert_eq!(pace.attempt(LEAST, ms(1000), true), LEAST);
     }
 
     #[test]
     fn each_attempt_has_twice_the_time_of_one_without_an_answer() {
         let pace = Pace::default();
         for times in [1, 2, 4, 8] {
-            assert_eq!(pace.attempt(LEAST, LEFT, false), times * LEAST);
+            assert_eq!(pace.attempt(LEAST, LEFT, true), times * LEAST);
             pace.unanswered();
         }
         pace.answered(ms(15));
-        assert_eq!(pace.attempt(LEAST, LEFT, false), LEAST);
+        assert_eq!(pace.attempt(LEAST, LEFT, true), LEAST);
     }
 
     #[test]
@@ -116,9 +116,9 @@ mod tests {
         let pace = Pace::default();
         pace.unanswered();
         pace.unanswered();
-        assert_eq!(pace.attempt(LEAST, LEFT, true), LEAST);
+        assert_eq!(pace.attempt(LEAST, LEFT, false), LEAST);
         pace.connected(ms(2000));
-        assert_eq!(pace.attempt(LEAST, LEFT, true), ms(8000));
+        assert_eq!(pace.attempt(LEAST, LEFT, false), ms(8000));
     }
 
     #[test]
