@@ -498,7 +498,7 @@ fn a_suspicion_counts_in_the_known_store_alone() {
         node.gc().config(&listed).run().silent();
         node.status().config(&config()).run().silent();
     }
-    // Alone it is refused by every verb, with what it says of itself.
+    // Where the etcd that has forgotten is the only endpoint, every verb refuses it.
     move_to(&node, &[forked.endpoint()]);
     assert_refused_everywhere(&node, "c");
     move_to(&node, &[sound.endpoint()]);

@@ -183,12 +183,13 @@ impl InWrites {
     }
 }
 
-/// The time for which a run tries where each endpoint refuses it for a reason that lasts: their certificates may be
-/// being replaced.
+/// The time for which a run tries where each endpoint refuses it for a reason that lasts: somebody may be replacing
+/// certificates at that moment.
 pub const REPLACEMENT: Duration = Duration::from_millis(500);
-/// The time for which a certificate and its key may not fit each other: somebody copies them one after the other.
+/// The time for which a run waits until a certificate and its key fit each other: a person copies one file after the
+/// other.
 pub const FILES_REPLACEMENT: Duration = Duration::from_millis(1500);
-/// The pause between two looks at them.
+/// The pause between two looks at these files.
 pub const REPLACEMENT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest pause between two tries; every pause is random, from a tenth of it up.

@@ -56,8 +56,8 @@ impl Ticket {
         Op::Put(self.moved.clone(), Vec::new(), Some(self.lease))
     }
 
-    /// The value of [`Ticket::moved`] with which a commit says that its head has given a run its turn, by
-    /// this commit or by an earlier one.
+    /// The value of [`Ticket::moved`] with which a commit says that its head has given a run its turn, by this
+    /// commit or by an earlier one.
     pub(crate) fn turn_given() -> Vec<u8> {
         TURN_GIVEN.to_vec()
     }

@@ -2,11 +2,13 @@
 //!
 //! A member that is overloaded is slow in everything. If a request is given up too soon and sent anew, the member has
 //! done its work for nothing, and has more to do: a new connection costs it more than the request. So an attempt has
-//! time by what its connection and the last answer took, and twice as long as one before it without an answer. Of
-//! thousands of runs that waited as long each time, none would be answered any more.
+//! time by what its connection and the last answer took. At an endpoint that was silent itself, it has twice as long as
+//! the attempt before it without an answer, at whichever endpoint that was: of thousands of runs that waited as long
+//! each time, none would be answered any more.
 //!
-//! The first time at each endpoint is short, because a request that is lost with a leader must be sent again soon. The
-//! leader may be the last of three that is asked: the first two lose a request each while they elect another one.
+//! At an endpoint that was not silent since its last answer, the time stays short, because a request that is lost with
+//! a leader must be sent again soon. The leader may be the last of three members that a run asks: the first two lose a
+//! request each while they elect another leader.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -112,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_attempt_at_an_endpoint_has_no_more_time_for_what_others_left_unanswered() {
+    fn an_endpoint_that_was_not_silent_has_no_more_time_for_what_others_left_unanswered() {
         let pace = Pace::default();
         pace.unanswered();
         pace.unanswered();
